@@ -1,0 +1,97 @@
+"""Other people's skeletons to the 22 joints: bone directions from the capture, canonical lengths, root to scale.
+
+CMU's skeleton needs care: its LeftShoulder, RightShoulder and Neck all start on the chest joint itself, so by name
+alone the shoulders sit in mid-trunk. The pelvis and the chest are therefore rigid groups hung from frames that the
+capture does give; every other bone keeps its captured direction. The result is not yet put on the floor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from anchorroute.errors import FormatError
+from anchorroute.motion.bvh_raw import RawBvh
+from anchorroute.motion.skeleton import BONE_LENGTHS, CHEST_GROUP, JOINTS, PARENTS, PELVIS_GROUP, REST_OFFSETS
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+CMU_UNIT = 0.056444
+"""Metres in one length unit of the CMU conversions; the mapping itself scales by the legs and does not need it."""
+
+_BLOCK = 4096
+
+#: For each joint outside the two rigid groups, the capture's bone that gives its direction: from, to.
+_CMU_BONES: dict[str, tuple[str, str]] = {
+    "spine2": ("Spine", "Spine1"),
+    "spine3": ("Spine", "Spine1"),
+    "left_knee": ("LeftUpLeg", "LeftLeg"),
+    "right_knee": ("RightUpLeg", "RightLeg"),
+    "left_ankle": ("LeftLeg", "LeftFoot"),
+    "right_ankle": ("RightLeg", "RightFoot"),
+    "left_foot": ("LeftFoot", "LeftToeBase"),
+    "right_foot": ("RightFoot", "RightToeBase"),
+    "head": ("Neck1", "Head:end"),
+    "left_shoulder": ("Neck", "LeftArm"),
+    "right_shoulder": ("Neck", "RightArm"),
+    "left_elbow": ("LeftArm", "LeftForeArm"),
+    "right_elbow": ("RightArm", "RightForeArm"),
+    "left_wrist": ("LeftForeArm", "LeftHand"),
+    "right_wrist": ("RightForeArm", "RightHand"),
+}
+
+
+def cmu_to_22(raw: RawBvh) -> Float[np.ndarray, "frames 22 3"]:
+    """CMU's skeleton as the 22 joints, metres, float32; works in blocks of frames, so long takes stay small."""
+    nodes = {name: raw.index(name) for pair in _CMU_BONES.values() for name in pair}
+    right_leg = ("RightUpLeg", "RightLeg", "RightFoot")
+    lengths = [np.linalg.norm(raw.offsets[nodes[name]]) for name in right_leg[1:]]
+    if min(lengths) == 0.0:
+        raise _zero_length(raw, right_leg[1 + int(np.argmin(lengths))])
+    scale = (BONE_LENGTHS[JOINTS.index("right_knee")] + BONE_LENGTHS[JOINTS.index("right_ankle")]) / sum(lengths)
+    joints = np.empty((raw.frames, len(JOINTS), 3), dtype=np.float32)
+    for start in range(0, raw.frames, _BLOCK):
+        positions, turns = raw.world(start, start + _BLOCK)
+        joints[start : start + _BLOCK] = _cmu_block(raw, nodes, positions, turns, float(scale))
+    return joints
+
+
+def _cmu_block(raw: RawBvh, nodes: dict[str, int], positions: Array, turns: Array, scale: float) -> Array:
+    at = {name: positions[:, node] for name, node in nodes.items()}
+    middle = 0.5 * (at["LeftUpLeg"] + at["RightUpLeg"])
+    pelvis = _frame(at["LeftUpLeg"] - at["RightUpLeg"], at["Spine"] - middle)
+    chest = turns[:, nodes["Spine1"]]
+    offsets = np.zeros((len(positions), len(JOINTS), 3))
+    for joint in PELVIS_GROUP:
+        offsets[:, joint] = pelvis @ REST_OFFSETS[joint]
+    for joint in CHEST_GROUP:
+        offsets[:, joint] = chest @ REST_OFFSETS[joint]
+    for name, (start, end) in _CMU_BONES.items():
+        bone = at[end] - at[start]
+        length = np.linalg.norm(bone, axis=-1, keepdims=True)
+        if not length.all():
+            raise _zero_length(raw, end)
+        joint = JOINTS.index(name)
+        offsets[:, joint] = bone / length * BONE_LENGTHS[joint]
+    offsets[:, 0] = scale * middle - 0.5 * (offsets[:, 1] + offsets[:, 2])
+    for joint in range(1, len(JOINTS)):
+        offsets[:, joint] += offsets[:, PARENTS[joint]]
+    return offsets
+
+
+def _frame(x: Array, y: Array) -> Array:
+    """Rotation matrices [T, 3, 3] with the first axis along x, the second nearest to y."""
+    first = x / np.linalg.norm(x, axis=-1, keepdims=True)
+    second = y - (first * y).sum(-1, keepdims=True) * first
+    second /= np.linalg.norm(second, axis=-1, keepdims=True)
+    return np.stack((first, second, np.cross(first, second)), axis=-1)
+
+
+def _zero_length(raw: RawBvh, name: str) -> FormatError:
+    line = raw.lines[raw.index(name)]
+    return FormatError(
+        f"{raw.source}, line {line}: the bone that ends in {name!r} has no length, so it points nowhere; "
+        "give its joint an OFFSET"
+    )
