@@ -3,7 +3,6 @@
 import itertools
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from scipy.ndimage import uniform_filter1d
 from anchorroute.errors import RequestError
 from anchorroute.evaluate import metrics
 from anchorroute.motion.skeleton import PARENTS, REST_OFFSETS
+from anchorroute.observation import Observed
 
 SHARED = Path(os.environ.get("ANCHORROUTE_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -290,10 +290,14 @@ def test_clip_descriptor_measures_in_metres_whatever_the_length() -> None:
 # control
 
 
-def anchors(*rows: tuple[float, int, tuple[float, float, float], tuple[bool, bool, bool]]) -> SimpleNamespace:
+def anchors(*rows: tuple[float, int, tuple[float, float, float], tuple[bool, bool, bool]]) -> Observed:
     frames, joints, values, free = zip(*rows, strict=True)
-    return SimpleNamespace(
-        frames=torch.tensor(frames), joints=torch.tensor(joints), values=torch.tensor(values), free=torch.tensor(free)
+    return Observed(
+        torch.tensor(frames),
+        torch.tensor(joints),
+        torch.tensor(values),
+        torch.tensor(free),
+        torch.full((len(rows),), 0.005),
     )
 
 

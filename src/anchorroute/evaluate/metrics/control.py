@@ -5,41 +5,25 @@ repeats, by the tables). A sample with many anchors therefore weighs no more tha
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorroute.errors import RequestError
+from anchorroute.observation import Observed
 
 
-class AnchorValues(Protocol):
-    """What is read of an ``Observed``: time in frames, joint, position, and which coordinates are free."""
-
-    @property
-    def frames(self) -> Float[Tensor, " n"]: ...  # noqa: D102
-    @property
-    def joints(self) -> Int[Tensor, " n"]: ...  # noqa: D102
-    @property
-    def values(self) -> Float[Tensor, "n 3"]: ...  # noqa: D102
-    @property
-    def free(self) -> Bool[Tensor, "n 3"]: ...  # noqa: D102
-
-
-def control_distances(joints: Float[Tensor, "frames 22 3"], anchors: AnchorValues) -> Float[Tensor, " n"]:
+def control_distances(joints: Float[Tensor, "frames 22 3"], observed: Observed) -> Float[Tensor, " n"]:
     """Distance in metres from each anchor to the motion, over its set coordinates; between frames, linearly."""
-    frames = torch.as_tensor(anchors.frames, dtype=torch.float64)
+    frames = observed.frames.double()
     if len(frames) and (float(frames.max()) > len(joints) - 1 or float(frames.min()) < 0):
         raise RequestError(f"An anchor outside frames 0..{len(joints) - 1}: {frames.tolist()}.")
     low = frames.floor().long()
     high = (low + 1).clamp_max(len(joints) - 1)
-    weight = (frames - low)[:, None]
-    which = torch.as_tensor(anchors.joints).long()
     motion = joints.double()
-    observed = torch.lerp(motion[low, which], motion[high, which], weight)
-    gap = (observed - torch.as_tensor(anchors.values).double()).masked_fill(torch.as_tensor(anchors.free), 0.0)
-    return torch.linalg.vector_norm(gap, dim=-1)
+    points = torch.lerp(motion[low, observed.joints], motion[high, observed.joints], (frames - low)[:, None])
+    return observed.difference(points).square().sum(dim=-1).sqrt()
 
 
 def control_error(distances: Sequence[Float[Tensor, " n"]]) -> float:

@@ -7,7 +7,6 @@ clip. Averages over clips are the caller's.
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.linalg import vector_norm
 
 from anchorroute.errors import RequestError
 from anchorroute.motion.skeleton import BONE_LENGTHS, FPS, PARENTS
@@ -29,7 +28,7 @@ def foot_skating(joints: Joints, *, padded_to: int | None = None) -> PerClip:
     _at_least(joints, 2)
     toes = joints[..., TOES, :]
     steps = toes[..., 1:, :, :] - toes[..., :-1, :, :]
-    speed = vector_norm(steps[..., [0, 2]], dim=-1) * FPS
+    speed = _length(steps[..., [0, 2]]) * FPS
     low = toes[..., 1] < CONTACT_HEIGHT
     touching = low[..., 1:, :] & low[..., :-1, :]
     sliding = touching & (speed > SKATING_SPEED) & (_box(speed) > SKATING_SPEED)
@@ -52,7 +51,7 @@ def floating(joints: Joints, *, tolerance: float = 0.05) -> PerClip:
 
 def bone_length_error(joints: Joints) -> PerClip:
     """Mean absolute deviation of the 21 bones from their canonical lengths (metres)."""
-    lengths = vector_norm(joints[..., 1:, :] - joints[..., list(PARENTS[1:]), :], dim=-1)
+    lengths = _length(joints[..., 1:, :] - joints[..., list(PARENTS[1:]), :])
     canonical = torch.as_tensor(BONE_LENGTHS[1:], dtype=lengths.dtype, device=lengths.device)
     return lengths.sub(canonical).abs().mean(dim=(-2, -1))
 
@@ -60,19 +59,23 @@ def bone_length_error(joints: Joints) -> PerClip:
 def jerk(joints: Joints) -> PerClip:
     """Mean length of the third difference of all joints, in m/s^3."""
     _at_least(joints, 4)
-    return vector_norm(joints.diff(n=3, dim=-3), dim=-1).mean(dim=(-2, -1)).mul(FPS**3)
+    return _length(joints.diff(n=3, dim=-3)).mean(dim=(-2, -1)).mul(FPS**3)
 
 
 def joint_acceleration(joints: Joints) -> PerClip:
     """Mean length of the second difference of all joints, in m/s^2."""
     _at_least(joints, 3)
-    return vector_norm(joints.diff(n=2, dim=-3), dim=-1).mean(dim=(-2, -1)).mul(FPS**2)
+    return _length(joints.diff(n=2, dim=-3)).mean(dim=(-2, -1)).mul(FPS**2)
 
 
 def root_acceleration(joints: Joints) -> PerClip:
     """Mean length of the second difference of the pelvis, in m/s^2."""
     _at_least(joints, 3)
-    return vector_norm(joints[..., 0, :].diff(n=2, dim=-2), dim=-1).mean(dim=-1).mul(FPS**2)
+    return _length(joints[..., 0, :].diff(n=2, dim=-2)).mean(dim=-1).mul(FPS**2)
+
+
+def _length(vectors: Tensor) -> Tensor:
+    return vectors.square().sum(dim=-1).sqrt()
 
 
 def _box(speed: Tensor, size: int = 5) -> Tensor:
