@@ -186,8 +186,8 @@ class _Parser:
             try:
                 text = raw.decode().strip()
             except UnicodeDecodeError as error:
-                byte = raw[error.start]
-                raise self._error(f"byte 0x{byte:02x} at column {error.start + 1} is not UTF-8; save the file as UTF-8")
+                where = f"byte 0x{raw[error.start]:02x} at column {error.start + 1}"
+                raise self._error(f"{where} is not UTF-8; save the file as UTF-8") from error
             if text:
                 return text
         raise self._error(f"the file ends here, but {wanted} must follow; it was cut off")

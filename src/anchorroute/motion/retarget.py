@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from anchorroute.errors import FormatError
+from anchorroute.motion import body
+from anchorroute.motion.bvh_names import is_cmu, recognise
 from anchorroute.motion.bvh_raw import RawBvh
 from anchorroute.motion.skeleton import BONE_LENGTHS, CHEST_GROUP, JOINTS, PARENTS, PELVIS_GROUP, REST_OFFSETS
 
@@ -22,6 +25,7 @@ CMU_UNIT = 0.056444
 """Metres in one length unit of the CMU conversions; the mapping itself scales by the legs and does not need it."""
 
 _BLOCK = 4096
+_KNEE, _ANKLE = JOINTS.index("right_knee"), JOINTS.index("right_ankle")
 
 #: For each joint outside the two rigid groups, the capture's bone that gives its direction: from, to.
 _CMU_BONES: dict[str, tuple[str, str]] = {
@@ -50,11 +54,42 @@ def cmu_to_22(raw: RawBvh) -> Float[np.ndarray, "frames 22 3"]:
     lengths = [np.linalg.norm(raw.offsets[nodes[name]]) for name in right_leg[1:]]
     if min(lengths) == 0.0:
         raise _zero_length(raw, right_leg[1 + int(np.argmin(lengths))])
-    scale = (BONE_LENGTHS[JOINTS.index("right_knee")] + BONE_LENGTHS[JOINTS.index("right_ankle")]) / sum(lengths)
+    scale = (BONE_LENGTHS[_KNEE] + BONE_LENGTHS[_ANKLE]) / sum(lengths)
     joints = np.empty((raw.frames, len(JOINTS), 3), dtype=np.float32)
     for start in range(0, raw.frames, _BLOCK):
         positions, turns = raw.world(start, start + _BLOCK)
         joints[start : start + _BLOCK] = _cmu_block(raw, nodes, positions, turns, float(scale))
+    return joints
+
+
+def to_22(raw: RawBvh) -> Float[np.ndarray, "frames 22 3"]:
+    """CMU's, Mixamo's or SMPL's joints as the 22, metres, on canonical bones; other names are refused."""
+    return cmu_to_22(raw) if is_cmu(raw.names) else named_to_22(raw)
+
+
+def named_to_22(raw: RawBvh) -> Float[np.ndarray, "frames 22 3"]:
+    """A skeleton that has the 22 joints under Mixamo's or SMPL's names, whatever its proportions and its unit."""
+    naming, nodes, missing = recognise(raw.names)
+    if missing:
+        raise FormatError(
+            f"{raw.source}: the joint names fit {naming} best, but these are missing: {', '.join(missing)}; "
+            "rename the file's joints to CMU's, Mixamo's or SMPL's"
+        )
+    order = [nodes[joint] for joint in range(len(JOINTS))]
+    scale: float | None = None
+    joints = np.empty((raw.frames, len(JOINTS), 3), dtype=np.float32)
+    for start in range(0, raw.frames, _BLOCK):
+        positions = raw.world(start, start + _BLOCK)[0][:, order]
+        bones = np.linalg.norm(positions[:, 1:] - positions[:, PARENTS[1:]], axis=-1)
+        if not bones.all():
+            joint = 1 + int(np.flatnonzero(~bones.all(axis=0))[0])
+            raise _zero_length(raw, raw.names[order[joint]])
+        scale = scale or (BONE_LENGTHS[_KNEE] + BONE_LENGTHS[_ANKLE]) / float(
+            bones[0, _KNEE - 1] + bones[0, _ANKLE - 1]
+        )
+        fixed = body.fixed_bones(torch.from_numpy(positions)).numpy()
+        middle = scale * positions[:, [1, 2]].mean(1) - fixed[:, [1, 2]].mean(1)
+        joints[start : start + _BLOCK] = fixed + middle[:, None]
     return joints
 
 
