@@ -208,12 +208,12 @@ class Residuals:
     @property
     def mean(self) -> float:
         """Control Error: the mean distance, 0 without anchors."""
-        return float(self.distance.mean()) if len(self.distance) else 0.0
+        return float(self.distance.detach().mean()) if len(self.distance) else 0.0
 
     @property
     def worst(self) -> float:
         """The largest distance, 0 without anchors."""
-        return float(self.distance.max()) if len(self.distance) else 0.0
+        return float(self.distance.detach().max()) if len(self.distance) else 0.0
 
 
 def residuals(joints: Float[Tensor, "frames 22 3"], observed: Observed) -> Residuals:
