@@ -1,0 +1,447 @@
+"""The token networks: one predicts clean first-level tokens (`Transformer`), one the finer levels (`ResidualTransformer`).
+
+Both are pre-norm transformers with rotary positions. Text enters twice, as the paper asks: the pooled vector moves every
+layer's norms (AdaLN), the token states are read by cross-attention. Anchors enter as `Memory`: extra keys and values that are
+handed in as tensors, so this file knows nothing of anchors and without memory the network *is* the prior, bit for bit.
+
+Surprises:
+- a dropped text (`drop`) becomes one learned null token and a learned null vector, not zeros;
+- what depends on text and memory alone is computed once (`context`) and reused in every sampling step;
+- memory keys are rotated here, at positions 0..S-1: memory is token-aligned, so "the anchor two tokens ahead" looks alike
+  anywhere in the clip.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class TextContext(Protocol):
+    """What the networks read of a text; `text.Text` is one."""
+
+    @property
+    def pooled(self) -> Float[Tensor, "b e"]:
+        """One vector a text."""
+
+    @property
+    def tokens(self) -> Float[Tensor, "b s e"]:
+        """One state a word piece."""
+
+    @property
+    def mask(self) -> Bool[Tensor, "b s"]:
+        """True where there is a word piece."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Extra keys and values for every layer, and what goes with them. `conditioning` makes these from anchors.
+
+    A sample whose mask is all False has no anchors: gates do not touch it.
+    """
+
+    keys: tuple[Float[Tensor, "b h s dh"], ...]
+    """Per layer, not rotated."""
+    values: tuple[Float[Tensor, "b h s dh"], ...]
+    mask: Bool[Tensor, "b s"]
+    """True where a key is valid."""
+    bias: tuple[Float[Tensor, "h"], ...] | None = None
+    """Per layer, added to the logits of these keys."""
+    text_gate: tuple[Float[Tensor, "h"], ...] | None = None
+    """Per layer, text cross-attention heads are multiplied by 1 + g."""
+    memory_gate: tuple[Float[Tensor, "h"], ...] | None = None
+    """Per layer, these keys and values are multiplied by 1 + g."""
+    condition: Float[Tensor, "b d"] | None = None
+    """Added to the AdaLN input."""
+
+    def repeat(self, times: int) -> "Memory":
+        """The same memory for `times` copies of the batch, one after the other."""
+        return replace(
+            self,
+            keys=tuple(k.repeat(times, 1, 1, 1) for k in self.keys),
+            values=tuple(v.repeat(times, 1, 1, 1) for v in self.values),
+            mask=self.mask.repeat(times, 1),
+            condition=None if self.condition is None else self.condition.repeat(times, 1),
+        )
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes of a token network."""
+
+    vocabulary: int = 512
+    width: int = 256
+    layers: int = 8
+    heads: int = 8
+    hidden: int = 1024
+    text_width: int = 384
+    dropout: float = 0.1
+    time_input: bool = False
+    """Tell the network the time t of the path. The paper's p(z1 | zt, text) is not told."""
+    levels: int = 1
+    """ResidualTransformer only: all levels of the tokenizer, the first included."""
+    code_width: int = 128
+    """ResidualTransformer only: width of the tokenizer's codes."""
+
+
+def open() -> TransformerConfig:
+    """The prior that ships: 10.6 M parameters."""
+    return TransformerConfig()
+
+
+def paper() -> TransformerConfig:
+    """The paper's scale: 512 x 8."""
+    return TransformerConfig(width=512, hidden=2048)
+
+
+def debug() -> TransformerConfig:
+    """Tiny, for the debug tokenizer's 32 codes."""
+    return TransformerConfig(vocabulary=32, width=32, layers=2, heads=2, hidden=64, dropout=0.0)
+
+
+def residual_open() -> TransformerConfig:
+    """The finer levels' network that ships: 2.7 M parameters."""
+    return TransformerConfig(width=192, layers=3, heads=6, hidden=768, levels=6)
+
+
+def residual_paper() -> TransformerConfig:
+    """The finer levels at MoMask's scale."""
+    return TransformerConfig(width=384, heads=6, levels=6, code_width=512)
+
+
+def residual_debug() -> TransformerConfig:
+    """Tiny, for the debug tokenizer's 3 levels."""
+    return replace(debug(), levels=3, code_width=16)
+
+
+@dataclass(frozen=True)
+class LayerContext:
+    """What one layer needs besides the tokens."""
+
+    modulation: tuple[Float[Tensor, "b 1 d"], ...]
+    """Shift and scale before self-attention, shift and scale before the feed-forward part."""
+    text_keys: Float[Tensor, "b h s dh"]
+    text_values: Float[Tensor, "b h s dh"]
+    text_gate: Float[Tensor, "b h 1 1"] | None
+    memory_keys: Float[Tensor, "b h m dh"] | None
+    memory_values: Float[Tensor, "b h m dh"] | None
+    memory_bias: Float[Tensor, "b h 1 m"] | None
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that text, time and memory say, ready for any number of passes over tokens."""
+
+    layers: tuple[LayerContext, ...]
+    final: tuple[Float[Tensor, "b 1 d"], ...]
+    text_bias: Float[Tensor, "b 1 1 s"]
+
+
+def rotate(x: Float[Tensor, "b h n dh"], base: float = 10000.0) -> Float[Tensor, "b h n dh"]:
+    """Rotary positions: pair (i, i + dh/2) of place n turns by n * base^(-2i/dh)."""
+    half = x.shape[-1] // 2
+    # In float32 and on plain indices, so that a place's angle depends on neither batch nor autocast.
+    rates = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
+    angles = torch.arange(x.shape[-2], device=x.device, dtype=torch.float32)[:, None] * rates
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+
+
+def padding_bias(mask: Bool[Tensor, "b n"]) -> Float[Tensor, "b 1 1 n"]:
+    """0 for valid keys, minus infinity for the others."""
+    zero = torch.zeros(mask.shape, device=mask.device)
+    return zero.masked_fill(~mask, -torch.inf)[:, None, None]
+
+
+class Layer(nn.Module):
+    """Self-attention (with memory), text cross-attention, feed-forward; pre-norm, modulated by the condition."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        d = config.width
+        self.heads = config.heads
+        self.dropout = config.dropout
+        self.norm1 = nn.LayerNorm(d, elementwise_affine=False)
+        self.qkv = nn.Linear(d, 3 * d)
+        self.out = nn.Linear(d, d)
+        self.norm2 = nn.LayerNorm(d)
+        self.text_query = nn.Linear(d, d)
+        self.text_kv = nn.Linear(d, 2 * d)
+        self.text_out = nn.Linear(d, d)
+        self.norm3 = nn.LayerNorm(d, elementwise_affine=False)
+        self.up = nn.Linear(d, config.hidden)
+        self.down = nn.Linear(config.hidden, d)
+        self.modulate = nn.Linear(d, 4 * d)
+        self.drop = nn.Dropout(config.dropout)
+        for module in (self.out, self.text_out, self.down):
+            nn.init.normal_(module.weight, std=0.02 / (2 * config.layers) ** 0.5)
+            nn.init.zeros_(module.bias)
+        nn.init.zeros_(self.modulate.weight)
+        nn.init.zeros_(self.modulate.bias)
+
+    def context(
+        self, condition: Float[Tensor, "b d"], text: Float[Tensor, "b s d"], memory: Sequence[Memory], index: int
+    ) -> LayerContext:
+        """Everything about this layer that does not depend on the motion tokens."""
+        modulation = tuple(self.modulate(condition)[:, None].chunk(4, dim=-1))
+        keys, values = (self._split(part) for part in self.text_kv(text).chunk(2, dim=-1))
+        parts = [_layer_memory(m, index) for m in memory]
+        gates = [_gate(m.text_gate[index], m) for m in memory if m.text_gate is not None]
+        return LayerContext(
+            modulation,
+            keys,
+            values,
+            text_gate=torch.stack(gates).prod(0) if gates else None,
+            memory_keys=torch.cat([p[0] for p in parts], dim=2) if parts else None,
+            memory_values=torch.cat([p[1] for p in parts], dim=2) if parts else None,
+            memory_bias=torch.cat([p[2] for p in parts], dim=3) if parts else None,
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "b l d"],
+        bias: Float[Tensor, "b 1 1 l"] | None,
+        text_bias: Float[Tensor, "b 1 1 s"],
+        context: LayerContext,
+    ) -> Float[Tensor, "b l d"]:
+        shift1, scale1, shift2, scale2 = context.modulation
+        x = x + self.drop(self._self_attention(self.norm1(x) * (1 + scale1) + shift1, bias, context))
+        x = x + self.drop(self._text_attention(self.norm2(x), text_bias, context))
+        hidden = F.gelu(self.up(self.norm3(x) * (1 + scale2) + shift2))
+        return x + self.drop(self.down(self.drop(hidden)))
+
+    def _self_attention(self, x: Tensor, bias: Tensor | None, context: LayerContext) -> Tensor:
+        q, k, v = (self._split(part) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k = rotate(q), rotate(k)
+        if context.memory_keys is not None:
+            assert context.memory_values is not None and context.memory_bias is not None
+            own = torch.zeros(x.shape[0], 1, 1, x.shape[1], device=x.device) if bias is None else bias
+            own = own.expand(-1, self.heads, -1, -1)
+            bias = torch.cat((own, context.memory_bias), dim=-1)
+            k = torch.cat((k, context.memory_keys.to(k.dtype)), dim=2)
+            v = torch.cat((v, context.memory_values.to(v.dtype)), dim=2)
+        heads = F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype))
+        out: Tensor = self.out(heads.transpose(1, 2).flatten(2))
+        return out
+
+    def _text_attention(self, x: Tensor, text_bias: Tensor, context: LayerContext) -> Tensor:
+        q = self._split(self.text_query(x))
+        k, v = context.text_keys.to(q.dtype), context.text_values.to(q.dtype)
+        heads = F.scaled_dot_product_attention(q, k, v, text_bias.to(q.dtype))
+        if context.text_gate is not None:
+            heads = heads * context.text_gate.to(heads.dtype)
+        out: Tensor = self.text_out(heads.transpose(1, 2).flatten(2))
+        return out
+
+    def _split(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n dh"]:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+def _gate(gate: Float[Tensor, "h"], memory: Memory) -> Float[Tensor, "b h 1 1"]:
+    present = memory.mask.any(dim=1).to(gate.dtype)
+    return 1 + present[:, None, None, None] * gate[None, :, None, None]
+
+
+def _layer_memory(memory: Memory, index: int) -> tuple[Tensor, Tensor, Tensor]:
+    keys, values = memory.keys[index], memory.values[index]
+    if memory.memory_gate is not None:
+        gate = _gate(memory.memory_gate[index], memory)
+        keys, values = keys * gate, values * gate
+    bias = padding_bias(memory.mask).expand(-1, keys.shape[1], -1, -1)
+    if memory.bias is not None:
+        bias = bias + memory.bias[index][None, :, None, None]
+    return rotate(keys), values, bias
+
+
+class Backbone(nn.Module):
+    """The layers and everything that feeds them but the tokens; `Transformer` and `ResidualTransformer` add ends."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        d = config.width
+        self.text_in = nn.Sequential(nn.Linear(config.text_width, d), nn.LayerNorm(d))
+        self.condition = nn.Sequential(nn.Linear(config.text_width, d), nn.SiLU(), nn.Linear(d, d))
+        self.null_pooled = nn.Parameter(torch.zeros(config.text_width))
+        self.null_token = nn.Parameter(torch.randn(config.text_width) * 0.02)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(d, elementwise_affine=False)
+        self.modulate = nn.Linear(d, 2 * d)
+        self.drop = nn.Dropout(config.dropout)
+        nn.init.zeros_(self.modulate.weight)
+        nn.init.zeros_(self.modulate.bias)
+
+    def context(
+        self,
+        text: TextContext,
+        memory: Sequence[Memory] = (),
+        drop: Bool[Tensor, "b"] | None = None,
+        extra: Float[Tensor, "b d"] | None = None,
+    ) -> Context:
+        """What text and memory say to every layer. `drop`: samples whose text is withheld."""
+        pooled, tokens, mask = text.pooled, text.tokens, text.mask
+        if drop is not None:
+            only_first = torch.arange(mask.shape[1], device=mask.device) == 0
+            pooled = torch.where(drop[:, None], self.null_pooled.to(pooled.dtype), pooled)
+            tokens = torch.where(drop[:, None, None], self.null_token.to(tokens.dtype), tokens)
+            mask = torch.where(drop[:, None], only_first, mask)
+        condition = self.condition(pooled)
+        for addition in (extra, *(m.condition for m in memory)):
+            condition = condition if addition is None else condition + addition
+        condition, states = F.silu(condition), self.text_in(tokens)
+        layers = tuple(
+            layer.context(condition, states, memory, i)  # type: ignore[operator]
+            for i, layer in enumerate(self.layers)
+        )
+        final = tuple(self.modulate(condition)[:, None].chunk(2, dim=-1))
+        return Context(layers, final, padding_bias(mask))
+
+    def run(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, context: Context
+    ) -> Float[Tensor, "b l d"]:
+        """Embedded tokens -> normalised hidden states. `mask` None: every token is valid."""
+        bias = None if mask is None else padding_bias(mask)
+        x = self.drop(x)
+        for layer, part in zip(self.layers, context.layers, strict=True):
+            x = layer(x, bias, context.text_bias, part)
+        shift, scale = context.final
+        hidden: Tensor = self.norm(x) * (1 + scale) + shift
+        return hidden
+
+
+class Transformer(Backbone):
+    """p(z1 | zt, text, memory) over the first level's codes."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.head = nn.Linear(config.width, config.vocabulary)
+        self.time = nn.Linear(_TIME_WAVES * 2, config.width) if config.time_input else None
+        nn.init.normal_(self.embedding.weight, std=0.5)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(
+        self,
+        z: Int[Tensor, "b l"],
+        text: TextContext,
+        mask: Bool[Tensor, "b l"] | None,
+        memory: Sequence[Memory] = (),
+        *,
+        drop: Bool[Tensor, "b"] | None = None,
+        t: Float[Tensor, "b"] | None = None,
+    ) -> Float[Tensor, "b l v"]:
+        """Logits of the clean tokens. Negative ids are padding and must be masked."""
+        return self.logits(z, mask, self.context(text, memory, drop, self.time_condition(t)))
+
+    def time_condition(self, t: Float[Tensor, "b"] | None) -> Float[Tensor, "b d"] | None:
+        """What the time adds to the condition; None for a network that is not told the time."""
+        if self.time is None or t is None:
+            return None
+        waves = t[:, None] * 2.0 ** torch.arange(_TIME_WAVES, device=t.device) * torch.pi
+        added: Tensor = self.time(torch.cat((waves.sin(), waves.cos()), dim=-1))
+        return added
+
+    def logits(
+        self, z: Int[Tensor, "b l"], mask: Bool[Tensor, "b l"] | None, context: Context
+    ) -> Float[Tensor, "b l v"]:
+        """The same from a prepared context."""
+        logits: Tensor = self.head(self.run(self.embedding(z.clamp(min=0)), mask, context))
+        return logits
+
+    def predictor(
+        self, text: TextContext, mask: Bool[Tensor, "b l"] | None, memory: Sequence[Memory] = ()
+    ) -> Callable[[Tensor, float, bool], tuple[Tensor, Tensor | None]]:
+        """For `tmd.sample`: (z, t, guided) -> logits with the text and, if guided, without it. Memory stays in both."""
+        prepared: dict[bool, Context] = {}
+
+        def predict(z: Tensor, t: float, guided: bool) -> tuple[Tensor, Tensor | None]:
+            times = 2 if guided else 1
+            if guided not in prepared or self.time is not None:
+                now = torch.full((times * z.shape[0],), t, device=z.device)
+                prepared[guided] = self.context(*_both(text, memory, guided), self.time_condition(now))
+            both = self.logits(
+                z.repeat(times, 1), None if mask is None else mask.repeat(times, 1), prepared[guided]
+            )
+            return (both[: z.shape[0]], both[z.shape[0] :]) if guided else (both, None)
+
+        return predict
+
+
+_TIME_WAVES = 8
+
+
+class ResidualTransformer(Backbone):
+    """p(z_q | levels before q, text, memory): one pass a level, from the summed codes of the levels before it."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        if config.levels < 2:
+            raise ValueError(f"a tokenizer of {config.levels} level leaves nothing to refine; leave this network out")
+        self.input = nn.Linear(config.code_width, config.width)
+        self.level = nn.Embedding(config.levels - 1, config.width)
+        self.heads_weight = nn.Parameter(torch.randn(config.levels - 1, config.vocabulary, config.width) * 0.02)
+        self.heads_bias = nn.Parameter(torch.zeros(config.levels - 1, config.vocabulary))
+        # Codes have the scale of the tokenizer's latents, which training decides: set by `set_scale`.
+        self.register_buffer("scale", torch.ones(()))
+
+    scale: Tensor
+
+    def set_scale(self, codebooks: Float[Tensor, "q v d"]) -> None:
+        """Divide inputs by the root mean square of the first level's codes."""
+        self.scale.copy_(codebooks[0].square().mean().sqrt())
+
+    def forward(
+        self,
+        u: Float[Tensor, "b l du"],
+        level: Int[Tensor, "b"],
+        text: TextContext,
+        mask: Bool[Tensor, "b l"] | None,
+        memory: Sequence[Memory] = (),
+        *,
+        drop: Bool[Tensor, "b"] | None = None,
+    ) -> Float[Tensor, "b l v"]:
+        """Logits of level `level` (1 = the second, per sample) from u = the summed codes of all levels before it."""
+        context = self.context(text, memory, drop, self.level(level - 1))
+        hidden = self.run(self.input(u / self.scale), mask, context)
+        # One level for the whole batch (sampling) needs no per-sample copy of the heads.
+        weight, bias = self.heads_weight[level - 1], self.heads_bias[level - 1]
+        return torch.einsum("bld,bvd->blv", hidden, weight.to(hidden.dtype)) + bias[:, None]
+
+    def predictor(
+        self, text: TextContext, mask: Bool[Tensor, "b l"] | None, memory: Sequence[Memory] = ()
+    ) -> Callable[[Tensor, int, bool], tuple[Tensor, Tensor | None]]:
+        """For `tmd.sample_levels`: (u, level, guided) -> logits with the text and, if guided, without it."""
+
+        def predict(u: Tensor, level: int, guided: bool) -> tuple[Tensor, Tensor | None]:
+            times, b = (2 if guided else 1), u.shape[0]
+            text_, memory_, drop = _both(text, memory, guided)
+            levels = torch.full((times * b,), level, device=u.device)
+            masks = None if mask is None else mask.repeat(times, 1)
+            both = self(u.repeat(times, 1, 1), levels, text_, masks, memory_, drop=drop)
+            return (both[:b], both[b:]) if guided else (both, None)
+
+        return predict
+
+
+@dataclass(frozen=True)
+class _Doubled:
+    pooled: Tensor
+    tokens: Tensor
+    mask: Tensor
+
+
+def _both(
+    text: TextContext, memory: Sequence[Memory], guided: bool
+) -> tuple[TextContext, Sequence[Memory], Tensor | None]:
+    """The batch twice, its second half without text; or the batch as it is."""
+    if not guided:
+        return text, memory, None
+    b = text.pooled.shape[0]
+    doubled = _Doubled(text.pooled.repeat(2, 1), text.tokens.repeat(2, 1, 1), text.mask.repeat(2, 1))
+    return doubled, [m.repeat(2) for m in memory], torch.arange(2 * b, device=text.mask.device) >= b
