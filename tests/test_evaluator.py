@@ -226,7 +226,7 @@ def test_draws_are_pure_and_a_few_steps_learn() -> None:
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not torch.equal(first["pooled"], other["pooled"])
     assert all(len(value) == 16 for value in first.values())
-    before = task.eval().validate()["score"]
+    before = task.eval().validate()
     optimizer = torch.optim.AdamW(task.parameters(), 3e-3)
     task.train()
     for step in range(80):
@@ -234,8 +234,8 @@ def test_draws_are_pure_and_a_few_steps_learn() -> None:
         task(task.draw(step, 16))["loss"].backward()
         optimizer.step()
     after = task.eval().validate()
-    assert after["score"] < before - 0.3
-    assert after["r_top3"] > 0.75
+    assert after["score"] < before["score"] - 0.3
+    assert after["r_top3"] > before["r_top3"] + 0.15
 
 
 def test_statistics_make_inputs_standard() -> None:
