@@ -229,13 +229,13 @@ def test_draws_are_pure_and_a_few_steps_learn() -> None:
     before = task.eval().validate()
     optimizer = torch.optim.AdamW(task.parameters(), 3e-3)
     task.train()
-    for step in range(80):
+    for step in range(60):
         optimizer.zero_grad()
         task(task.draw(step, 16))["loss"].backward()
         optimizer.step()
     after = task.eval().validate()
     assert after["score"] < before["score"] - 0.3
-    assert after["r_top3"] > before["r_top3"] + 0.15
+    assert after["r_top1"] > before["r_top1"] + 0.15
 
 
 def test_statistics_make_inputs_standard() -> None:
