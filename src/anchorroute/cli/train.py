@@ -1,0 +1,87 @@
+"""`anchorroute train`: one subcommand for every part that is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from anchorroute.train.loop import Finished
+    from anchorroute.train.presets import Options
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--preset", type=click.Choice(["open", "paper", "debug"]), default="open", show_default=True),
+    click.option("--minutes", type=float, help="Budget in minutes of training, over all pieces of the run."),
+    click.option("--steps", type=int, help="Budget in steps, instead of minutes; bit-exact across restarts."),
+    click.option("--pause-after", type=float, help="Stop after so many minutes; the same command continues."),
+    click.option("--batch", type=int, help="Samples a step, over all processes."),
+    click.option("--lr", type=float, help="Peak learning rate."),
+    click.option("--seed", type=int, default=0, show_default=True),
+    click.option("--validations", type=int, help="How many, spread evenly over the budget."),
+    click.option("--save-every", type=int, help="Steps between checkpoints."),
+    click.option("--precision", type=click.Choice(["32-true", "bf16-mixed"]), help="Default: the preset's."),
+    click.option("--accelerator", default="auto", show_default=True, help="cpu, cuda, mps or auto."),
+    click.option("--devices", type=int, default=1, show_default=True, help="Processes (GPUs) on each node."),
+    click.option("--nodes", type=int, default=1, show_default=True, help="Machines; start the command on each."),
+    click.option("--compile", is_flag=True, help="Compile the step (CUDA graphs on a GPU)."),
+    click.option("--threads", type=int, help="CPU threads; 1 is often fastest on a shared machine."),
+)
+
+
+def options(command: Command) -> Command:
+    """What every subcommand takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    run = click.argument("run", type=click.Path(file_okay=False, path_type=Path))
+    data = click.argument("data", type=click.Path(exists=True, path_type=Path))
+    return data(run(command))
+
+
+def _prepare(chosen: dict[str, Any]) -> Options:
+    import logging
+
+    import torch
+
+    from anchorroute.train.presets import Options
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    for noisy in ("matplotlib", "lightning_fabric"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    threads = chosen.pop("threads")
+    if threads:
+        torch.set_num_threads(threads)
+    return Options(**chosen)
+
+
+def _report(finished: Finished, run: Path) -> None:
+    figures = ", ".join(f"{k} {v:.4g}" for k, v in finished.figures.items())
+    state = "paused" if finished.reason == "pause" else f"done ({finished.reason})"
+    click.echo(f"{run}: {state} after {finished.step} steps, {finished.minutes:.1f} minutes. {figures}")
+
+
+@click.group()
+def train() -> None:
+    """Train a tokenizer, a prior, its residual levels, an anchor adapter or an evaluator.
+
+    DATA is a built data set or a pack; RUN is the run's folder. A run that was stopped, or killed, continues
+    when the same command is given again.
+    """
+
+
+@train.command()
+@options
+def tokenizer(data: Path, run: Path, preset: Any, **chosen: Any) -> None:
+    """Motion tokenizer: residual vector quantisation of 4-frame pieces."""
+    prepared = _prepare(chosen)
+    from anchorroute.train import presets
+
+    _report(presets.tokenizer(preset, data, run, prepared), run)
+
+
+if __name__ == "__main__":
+    train()

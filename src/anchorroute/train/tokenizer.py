@@ -1,0 +1,108 @@
+"""Learning the motion tokenizer: random windows in, reconstruction out; validation on whole clips.
+
+The score that decides what is best is the root-aligned error plus a share of the level-1 error at random root
+anchors: the first is what the eye sees, the second is the floor of everything that anchors can ask of tokens.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorroute.evaluate.metrics import foot_skating, jerk
+from anchorroute.motion import features as feats
+from anchorroute.tokenizer import LossWeights, TokenizerTrainer, perplexity, tokenizer_loss
+from anchorroute.train.corpus import Corpus, rng, torch_rng
+from anchorroute.train.loop import Batch, Task
+
+_ANCHORS = 8  # random root anchors a clip when the oracle's error is measured
+
+
+@dataclass(frozen=True)
+class TokenizerTaskConfig:
+    """How the tokenizer's batches and validation are made."""
+
+    windows: tuple[int, ...] = (64, 128)  # frames; each step takes one of them
+    validation_clips: int = 96
+    losses: LossWeights = field(default_factory=LossWeights)
+
+
+class TokenizerTask(Task):
+    """Reconstruct windows of `train`; judged on whole clips of `validation`."""
+
+    def __init__(
+        self, trainer: TokenizerTrainer, train: Corpus, validation: Corpus, config: TokenizerTaskConfig, seed: int
+    ) -> None:
+        super().__init__()
+        self.model = trainer
+        self.trainer = trainer
+        self.corpus, self.config, self.seed = train, config, seed
+        count = min(config.validation_clips, len(validation))
+        chosen = rng(seed, 0, 1).permutation(len(validation))[:count]
+        self.validation = [validation.whole(int(i)) for i in chosen]
+
+    def draw(self, step: int, size: int) -> Batch:
+        """Windows of one length."""
+        generator = rng(self.seed, step)
+        frames = self.config.windows[int(generator.integers(len(self.config.windows)))]
+        return {
+            "features": self.corpus.windows(generator, size, frames),
+            "step": torch.full((size,), step),
+        }
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The tokenizer's loss and its parts."""
+        generator = torch_rng(self.seed, int(batch["step"][0]), 2)
+        reconstruction = self.trainer(batch["features"], generator)
+        with torch.autocast(batch["features"].device.type, enabled=False):
+            figures = tokenizer_loss(reconstruction, self.trainer.tokenizer, self.config.losses)
+        return figures | {"perplexity": perplexity(reconstruction.z, self.trainer.tokenizer.config.codes)[0]}
+
+    def validate(self) -> dict[str, float]:
+        """Whole clips, one at a time, unpadded."""
+        figures = reconstruction_figures(self.trainer, self.validation, self.seed)
+        return {"score": figures["aligned_mm"] + 0.1 * figures["anchor_level1_mm"]} | figures
+
+
+def reconstruction_figures(
+    trainer: TokenizerTrainer, clips: list[Float[Tensor, "1 time 263"]], seed: int
+) -> dict[str, float]:
+    """Errors in millimetres, code use, and how skating and jerk change against the data."""
+    tokenizer = trainer.tokenizer
+    device = tokenizer.mean.device
+    rows: list[dict[str, float]] = []
+    tokens: list[Tensor] = []
+    for index, clip in enumerate(clips):
+        features = clip.to(device)
+        truth = feats.to_joints(features)
+        z = tokenizer.encode(features)
+        tokens.append(z[0].cpu())
+        decoded = tokenizer.decode(tokenizer.embed(z))
+        output = feats.to_joints(decoded)
+        first = feats.to_joints(tokenizer.decode(tokenizer.embed(z[..., :1])))
+        picks = rng(seed, index, 3).choice(truth.shape[1], min(_ANCHORS, truth.shape[1]), replace=False)
+        rows.append(
+            {
+                "aligned_mm": 1e3 * float((pose(features) - pose(decoded)).norm(dim=-1).mean()),
+                "global_mm": 1e3 * float((truth - output).norm(dim=-1).mean()),
+                "anchor_level1_mm": 1e3 * float((truth - first)[0, picks, 0].norm(dim=-1).mean()),
+                "anchor_mm": 1e3 * float((truth - output)[0, picks, 0].norm(dim=-1).mean()),
+                "jerk": float(jerk(output).mean()),
+                "jerk_data": float(jerk(truth).mean()),
+                "skating": float(foot_skating(output).mean()),
+                "skating_data": float(foot_skating(truth).mean()),
+            }
+        )
+    figures = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+    use = perplexity(torch.cat(tokens), tokenizer.config.codes)
+    return figures | {f"perplexity_{level + 1}": float(value) for level, value in enumerate(use)}
+
+
+def pose(features: Float[Tensor, "1 time 263"]) -> Float[Tensor, "1 time 22 3"]:
+    """Joints relative to the pelvis, heading removed."""
+    ric = features[..., feats.SLICES.ric].unflatten(-1, (21, 3))
+    height = features[..., feats.SLICES.root_height]
+    others = torch.stack((ric[..., 0], ric[..., 1] - height, ric[..., 2]), -1)
+    return torch.cat((torch.zeros_like(others[..., :1, :]), others), -2)
