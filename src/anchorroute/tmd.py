@@ -5,9 +5,9 @@ sampler moves random tokens towards the network's proposals, only ever to codes 
 present one. The symbols are the paper's: d, q_t, beta, u_t, lambda_t.
 
 Surprises:
-- beta' is infinite at t = 0 and beta at t = 1. The sampler therefore uses the *integrated* rate beta(t+h) - beta(t) with q_t taken
-  at the middle of the step ("midpoint"; 20 steps are as faithful as 100 explicit ones); "euler" is the paper's h * beta'(t),
-  which wastes its first step. The last step copies a sampled proposal.
+- beta' is infinite at t = 0 and beta at t = 1. The sampler therefore uses the *integrated* rate beta(t+h) - beta(t)
+  with q_t taken at the middle of the step ("midpoint"; 20 steps are as faithful as 100 explicit ones); "euler" is the
+  paper's h * beta'(t), which wastes its first step. The last step copies a sampled proposal.
 - every sample draws all of its random numbers from its own generator before the first step, as many as its own length
   asks. So its result depends on its seed alone, not on its batch mates (up to the last bits of the network's logits).
 """
@@ -48,7 +48,7 @@ class PathConfig:
 class Path:
     """q_t(i | x1) over one codebook; everything is looked up in its table of distances."""
 
-    def __init__(self, codebook: Float[Tensor, "v d"], config: PathConfig = PathConfig()) -> None:  # noqa: B008
+    def __init__(self, codebook: Float[Tensor, "v d"], config: PathConfig = PathConfig()) -> None:
         self.config = config
         self.distances = distances(codebook - codebook.mean(0) if config.centre else codebook)
 
@@ -124,7 +124,8 @@ def calibrated(
 
     if not clean(low) < target < clean(high):
         raise RequestError(
-            f"no c makes P(z_t = z_1) = {target} at t = {at}: this codebook allows {clean(low):.3g} to {clean(high):.3g}"
+            f"no c makes P(z_t = z_1) = {target} at t = {at}: "
+            f"this codebook allows {clean(low):.3g} to {clean(high):.3g}"
         )
     for _ in range(60):
         middle = (low * high) ** 0.5
@@ -172,7 +173,7 @@ def sample(
     *,
     generators: Sequence[torch.Generator],
     steps: int = 20,
-    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+    sampling: Sampling = Sampling(),
     rule: Rule = "midpoint",
     keep: Bool[Tensor, "b l"] | None = None,
     tokens: Int[Tensor, "b l"] | None = None,
@@ -211,7 +212,7 @@ def sample_levels(
     levels: int,
     *,
     generators: Sequence[torch.Generator],
-    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+    sampling: Sampling = Sampling(),
 ) -> Int[Tensor, "b l q"]:
     """First-level tokens -> tokens of all `levels`, one pass a level; `embed` is the tokenizer's."""
     present = z >= 0

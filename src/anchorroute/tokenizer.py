@@ -4,16 +4,16 @@
 quantised or not, back into features. Features go in and come out unnormalised: the mean and the deviation are buffers.
 
 Surprises:
-- padding (frames past `lengths`) is written as token -1, embeds to zero and decodes to zeros; with `pad_to = None` it is masked
-  before every convolution, so a clip's result does not depend on its batch mates. MoMask instead always runs 49 tokens
+- padding (frames past `lengths`) is written as token -1, embeds to zero and decodes to zeros; with `pad_to = None` it
+  is masked before every convolution, so a clip does not depend on its batch mates. MoMask instead always runs 49 tokens
   and lets the padding leak into the last seconds; `paper()` keeps that.
-- learning the codebooks needs `vector_quantize_pytorch`, which is slow to import. Only `QuantizerTrainer` imports it; the
-  tokenizer itself holds the learned codes as one buffer.
+- learning the codebooks needs `vector_quantize_pytorch`, which is slow to import. Only `TokenizerTrainer` imports it;
+  the tokenizer itself holds the learned codes as one buffer.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .errors import CheckpointError, RequestError
+from .errors import RequestError
 from .motion import features as feats
 
 RATE = 4
@@ -48,7 +48,7 @@ class TokenizerConfig:
     dropout: float = 0.0
     """In the residual blocks while training. A decoder that RouteSolver differentiates does better without."""
     pad_to: int | None = None
-    """None: padding is masked exactly. A number of tokens: every clip is run at that length, unmasked (MoMask's way)."""
+    """None: padding is masked exactly. A number of tokens: every clip runs at that length, unmasked (MoMask's way)."""
     keep_levels: tuple[float, ...] = (0.3, 0.04, 0.04, 0.04, 0.04, 0.54)
     """Quantizer dropout: the chance that a training sample's decoder sees only the first 1, 2, ... levels."""
     sample_temperature: float = 0.0
@@ -72,7 +72,7 @@ def open() -> TokenizerConfig:
 
 
 def paper() -> TokenizerConfig:
-    """MoMask's sizes, which the paper builds on; the official checkpoint loads into it (`load_momask`)."""
+    """MoMask's sizes, which the paper builds on; the official checkpoint loads into it (`momask.load`)."""
     return TokenizerConfig(
         widths=(512, 512, 512),
         dilations=((9, 3, 1), (9, 3, 1)),
@@ -104,6 +104,7 @@ class Conv(nn.Conv1d):
         super().__init__(into, out, kernel, padding=dilation * (kernel - 1) // 2, dilation=dilation)
 
     def forward(self, x: Float[Tensor, "b c t"], mask: Float[Tensor, "b 1 t"] | None = None) -> Float[Tensor, "b d t"]:
+        """Convolve what the mask shows."""
         return super().forward(x if mask is None else x * mask)
 
 
@@ -114,6 +115,7 @@ class Down(nn.Conv1d):
         super().__init__(into, out, 4, stride=2, padding=1)
 
     def forward(self, x: Float[Tensor, "b c t"], mask: Float[Tensor, "b 1 t"] | None = None) -> Float[Tensor, "b d t2"]:
+        """Convolve what the mask (at the input's rate) shows."""
         return super().forward(x if mask is None else x * mask)
 
 
@@ -128,6 +130,7 @@ class Block(nn.Module):
         self.activation = _activation(config)
 
     def forward(self, x: Float[Tensor, "b c t"], mask: Float[Tensor, "b 1 t"] | None = None) -> Float[Tensor, "b c t"]:
+        """x + what the block adds."""
         change = self.conv2(self.activation(self.conv1(self.activation(x), mask)))
         return x + self.dropout(change)
 
@@ -148,11 +151,12 @@ class Encoder(nn.Module):
         self.activation = _activation(config)
 
     def forward(self, x: Float[Tensor, "b c t"], mask: Float[Tensor, "b 1 t"] | None = None) -> Float[Tensor, "b d l"]:
+        """Encode."""
         h = self.activation(self.input(x, mask))
         for down, blocks in zip(self.down, self.blocks, strict=True):
             h = down(h, mask)
             mask = None if mask is None else mask[..., ::2]
-            for block in blocks:  # type: ignore[union-attr]
+            for block in blocks:  # type: ignore[attr-defined]
                 h = block(h, mask)
         latents: Tensor = self.output(h, mask)
         return latents
@@ -175,9 +179,10 @@ class Decoder(nn.Module):
         self.activation = _activation(config)
 
     def forward(self, u: Float[Tensor, "b d l"], mask: Float[Tensor, "b 1 l"] | None = None) -> Float[Tensor, "b c t"]:
+        """Decode."""
         h = self.activation(self.input(u, mask))
         for up, blocks in zip(self.up, self.blocks, strict=True):
-            for block in blocks:  # type: ignore[union-attr]
+            for block in blocks:  # type: ignore[attr-defined]
                 h = block(h, mask)
             h = h.repeat_interleave(2, dim=-1)
             mask = None if mask is None else mask.repeat_interleave(2, dim=-1)
@@ -261,9 +266,7 @@ class Tokenizer(nn.Module):
         codes = torch.stack([book[ids.clamp(min=0)] for book, ids in zip(self.codebooks, z.unbind(-1))])
         return (codes * (z.movedim(-1, 0) >= 0)[..., None]).sum(0)
 
-    def decode(
-        self, u: Float[Tensor, "b l d"], lengths: Int[Tensor, "b"] | None = None
-    ) -> Float[Tensor, "b t 263"]:
+    def decode(self, u: Float[Tensor, "b l d"], lengths: Int[Tensor, "b"] | None = None) -> Float[Tensor, "b t 263"]:
         """Soft tokens -> unnormalised features; `lengths` in frames, and frames beyond them are zero."""
         tokens = u.shape[1]
         h = u.transpose(1, 2)
@@ -286,7 +289,7 @@ def _activation(config: TokenizerConfig) -> nn.Module:
     return nn.ReLU() if config.activation == "relu" else nn.SiLU()
 
 
-# ---------------------------------------------------------------------------------------------------------------- training
+# ------------------------------------------------------------------------------------------------------------ training
 
 
 @dataclass(frozen=True)
@@ -339,31 +342,44 @@ class TokenizerTrainer(nn.Module):
         )
 
     def forward(
-        self, features: Float[Tensor, "b t 263"], generator: torch.Generator | None = None
+        self, features: Float[Tensor, "b t 263"], generator: torch.Generator | None = None, *, quantize: bool = True
     ) -> Reconstruction:
         """Unpadded unnormalised windows -> reconstruction. In training mode the codebooks move.
 
+        `quantize=False` passes the latents on as they are: a few hundred such steps, then `initialise` on a large
+        batch, give the codebooks something to spread over; begun at step 0 they collapse and recover slowly.
         All randomness (dropout, levels kept, dead-code resets) follows `generator`, so a resumed run repeats it.
         """
-        seed = int(torch.randint(2**62, (), generator=generator))
-        with torch.random.fork_rng(devices=[features.device] if features.is_cuda else []):
-            torch.manual_seed(seed)
-            return self._forward(features)
+        with _seeded(generator, features.device):
+            target = self.tokenizer.normalise(features)
+            latents = self.tokenizer.encoder(target.transpose(1, 2)).transpose(1, 2).float()
+            with torch.autocast(latents.device.type, enabled=False):
+                u, z, commitment = self._quantize(latents) if quantize else self._pass_on(latents)
+            output = self.tokenizer.decoder(u.transpose(1, 2)).transpose(1, 2).float()
+        return Reconstruction(target, output, commitment, z)
 
-    def _forward(self, features: Float[Tensor, "b t 263"]) -> Reconstruction:
-        tokenizer = self.tokenizer
-        target = tokenizer.normalise(features)
-        latents = tokenizer.encoder(target.transpose(1, 2)).transpose(1, 2).float()
+    @torch.no_grad()
+    def initialise(self, features: Float[Tensor, "b t 263"], generator: torch.Generator | None = None) -> None:
+        """Start all codebooks by k-means on the latents of one large batch (thousands of tokens)."""
+        with _seeded(generator, features.device):
+            parts = [self.tokenizer.encoder(self.tokenizer.normalise(x).transpose(1, 2)) for x in features.split(64)]
+            for layer in self.quantizer.layers:
+                layer._codebook.initted.fill_(False)
+            self.quantizer(torch.cat(parts).transpose(1, 2).float())
+            self.tokenizer.codebooks.copy_(self.quantizer.codebooks)
+
+    def _quantize(self, latents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         self._scale_resets(latents.shape[0] * latents.shape[1])
-        with torch.autocast(latents.device.type, enabled=False):
-            _, z, commitment = self.quantizer(latents)
-            if self.training:
-                tokenizer.codebooks.copy_(self.quantizer.codebooks)
-            u = tokenizer.embed(self._drop_levels(z))
-            # One straight-through step over the whole sum: level by level the encoder would get the gradient Q times.
-            u = latents + (u - latents).detach()
-        output = tokenizer.decoder(u.transpose(1, 2)).transpose(1, 2).float()
-        return Reconstruction(target, output, commitment.mean(), z)
+        _, z, commitment = self.quantizer(latents)
+        if self.training:
+            self.tokenizer.codebooks.copy_(self.quantizer.codebooks)
+        u = self.tokenizer.embed(self._drop_levels(z))
+        # One straight-through step over the whole sum: level by level the encoder would get the gradient Q times.
+        return latents + (u - latents).detach(), z, commitment.mean()
+
+    def _pass_on(self, latents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        z = torch.full((*latents.shape[:2], self.tokenizer.config.levels), PAD, device=latents.device)
+        return latents, z, latents.new_zeros(())
 
     def _drop_levels(self, z: Int[Tensor, "b l q"]) -> Int[Tensor, "b l q"]:
         if not self.training:
@@ -380,8 +396,18 @@ class TokenizerTrainer(nn.Module):
             layer._codebook.reset_cluster_size = mean_use
 
 
+@contextlib.contextmanager
+def _seeded(generator: torch.Generator | None, device: torch.device) -> Iterator[None]:
+    """The library draws from torch's global generator; for a while that one follows `generator`."""
+    where = generator.device if generator else "cpu"
+    seed = int(torch.randint(2**62, (), generator=generator, device=where))
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
 def tokenizer_loss(
-    pass_: Reconstruction, tokenizer: Tokenizer, weights: LossWeights = LossWeights()  # noqa: B008 - frozen
+    pass_: Reconstruction, tokenizer: Tokenizer, weights: LossWeights = LossWeights()
 ) -> dict[str, Float[Tensor, ""]]:
     """The training loss and its parts: `loss`, `features`, `positions`, `commitment`, `root`, `joints`."""
     ric = feats.SLICES.ric
@@ -404,58 +430,3 @@ def perplexity(z: Int[Tensor, "*b q"], codes: int) -> Float[Tensor, "q"]:
     flat = flat[(flat >= 0).all(-1)]
     share = torch.stack([torch.bincount(ids, minlength=codes) for ids in flat.unbind(-1)]) / max(1, flat.shape[0])
     return torch.exp(-torch.special.xlogy(share, share).sum(-1))
-
-
-# ------------------------------------------------------------------------------------------------------- MoMask's weights
-
-
-def load_momask(folder: Path) -> Tokenizer:
-    """The official MoMask tokenizer, from its folder (`meta/mean.npy`, `meta/std.npy`, `model/net_best_fid.tar`)."""
-    weights = folder / "model" / "net_best_fid.tar"
-    for path in (weights, folder / "meta" / "mean.npy", folder / "meta" / "std.npy"):
-        if not path.is_file():
-            raise CheckpointError(f"{path} does not exist; give the folder that holds MoMask's meta/ and model/")
-    try:
-        state = torch.load(weights, map_location="cpu", weights_only=True)
-    except Exception as problem:
-        raise CheckpointError(f"{weights} cannot be read as plain tensors ({problem}); fetch it again") from problem
-    state = state.get("vq_model", state.get("net"))
-    if not isinstance(state, Mapping):
-        raise CheckpointError(f"{weights} holds neither 'vq_model' nor 'net'; it is not MoMask's tokenizer")
-    tokenizer = Tokenizer(paper())
-    renamed = momask_names(tokenizer.config)
-    missing, surplus = sorted(renamed.keys() - state.keys()), sorted(state.keys() - renamed.keys())
-    if missing or surplus:
-        raise CheckpointError(f"{weights} is not MoMask's 6 x 512 tokenizer: it lacks {missing[:3]}, has {surplus[:3]}")
-    own: dict[str, Tensor] = {ours: state[theirs] for theirs, ours in renamed.items() if "." in ours}
-    levels = [state[f"quantizer.layers.{q}.codebook"] for q in range(tokenizer.config.levels)]
-    try:
-        own["codebooks"] = torch.stack(levels)
-        own |= {"mean": tokenizer.mean, "std": tokenizer.std}
-        tokenizer.load_state_dict(own)
-    except RuntimeError as problem:
-        raise CheckpointError(f"{weights} has other sizes than MoMask's 6 x 512 tokenizer: {problem}") from problem
-    tokenizer.set_statistics(np.load(folder / "meta" / "mean.npy"), np.load(folder / "meta" / "std.npy"))
-    return tokenizer.eval()
-
-
-def momask_names(config: TokenizerConfig) -> dict[str, str]:
-    """MoMask's parameter names -> ours; all codebooks map to `codebooks`."""
-    modules: dict[str, str] = {}
-    for side, first in (("encoder", "down"), ("decoder", "up")):
-        dilations = config.dilations if side == "encoder" else config.dilations[::-1]
-        modules[f"{side}.model.0"] = f"{side}.input"
-        for stage in (0, 1):
-            resampler, blocks = ("0", "1") if side == "encoder" else ("2", "0")
-            modules[f"{side}.model.{2 + stage}.{resampler}"] = f"{side}.{first}.{stage}"
-            for i in range(len(dilations[stage])):
-                for conv in ("conv1", "conv2"):
-                    theirs = f"{side}.model.{2 + stage}.{blocks}.model.{i}.{conv}"
-                    modules[theirs] = f"{side}.blocks.{stage}.{i}.{conv}"
-    modules |= {
-        "encoder.model.4": "encoder.output",
-        "decoder.model.4": "decoder.middle",
-        "decoder.model.6": "decoder.output",
-    }
-    names = {f"{theirs}.{part}": f"{ours}.{part}" for theirs, ours in modules.items() for part in ("weight", "bias")}
-    return names | {f"quantizer.layers.{q}.codebook": "codebooks" for q in range(config.levels)}

@@ -1,14 +1,15 @@
-"""The token networks: one predicts clean first-level tokens (`Transformer`), one the finer levels (`ResidualTransformer`).
+"""The token networks: `Transformer` predicts clean first-level tokens, `ResidualTransformer` the finer levels.
 
-Both are pre-norm transformers with rotary positions. Text enters twice, as the paper asks: the pooled vector moves every
-layer's norms (AdaLN), the token states are read by cross-attention. Anchors enter as `Memory`: extra keys and values that are
-handed in as tensors, so this file knows nothing of anchors and without memory the network *is* the prior, bit for bit.
+Both are pre-norm transformers with rotary positions. Text enters twice, as the paper asks: the pooled vector moves
+every layer's norms (AdaLN), the token states are read by cross-attention. Anchors enter as `Memory`: extra keys and
+values that are handed in as tensors, so this file knows nothing of anchors, and without memory the network *is* the
+prior, bit for bit.
 
 Surprises:
 - a dropped text (`drop`) becomes one learned null token and a learned null vector, not zeros;
 - what depends on text and memory alone is computed once (`context`) and reused in every sampling step;
-- memory keys are rotated here, at positions 0..S-1: memory is token-aligned, so "the anchor two tokens ahead" looks alike
-  anywhere in the clip.
+- memory keys are rotated here, at positions 0..S-1: memory is token-aligned, so "the anchor two tokens ahead" looks
+  alike anywhere in the clip.
 """
 
 from collections.abc import Callable, Sequence
@@ -209,6 +210,7 @@ class Layer(nn.Module):
         text_bias: Float[Tensor, "b 1 1 s"],
         context: LayerContext,
     ) -> Float[Tensor, "b l d"]:
+        """One layer; `bias` hides padded tokens, `text_bias` absent word pieces."""
         shift1, scale1, shift2, scale2 = context.modulation
         x = x + self.drop(self._self_attention(self.norm1(x) * (1 + scale1) + shift1, bias, context))
         x = x + self.drop(self._text_attention(self.norm2(x), text_bias, context))
@@ -266,8 +268,11 @@ class Backbone(nn.Module):
         self.config = config
         d = config.width
         self.text_in = nn.Sequential(nn.Linear(config.text_width, d), nn.LayerNorm(d))
-        self.condition = nn.Sequential(nn.Linear(config.text_width, d), nn.SiLU(), nn.Linear(d, d))
-        self.null_pooled = nn.Parameter(torch.zeros(config.text_width))
+        # Encoders' pooled vectors have unit length, so their entries are tiny: the first norm undoes that.
+        self.condition = nn.Sequential(
+            nn.LayerNorm(config.text_width), nn.Linear(config.text_width, d), nn.SiLU(), nn.Linear(d, d)
+        )
+        self.null_pooled = nn.Parameter(torch.randn(config.text_width) * 0.02)
         self.null_token = nn.Parameter(torch.randn(config.text_width) * 0.02)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(d, elementwise_affine=False)
@@ -365,9 +370,7 @@ class Transformer(Backbone):
             if guided not in prepared or self.time is not None:
                 now = torch.full((times * z.shape[0],), t, device=z.device)
                 prepared[guided] = self.context(*_both(text, memory, guided), self.time_condition(now))
-            both = self.logits(
-                z.repeat(times, 1), None if mask is None else mask.repeat(times, 1), prepared[guided]
-            )
+            both = self.logits(z.repeat(times, 1), None if mask is None else mask.repeat(times, 1), prepared[guided])
             return (both[: z.shape[0]], both[z.shape[0] :]) if guided else (both, None)
 
         return predict
