@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import CheckpointError
-from .tokenizer import Tokenizer, TokenizerConfig, paper
+from anchorroute.errors import CheckpointError
+from anchorroute.tokenizer import Tokenizer, TokenizerConfig, paper
 
 
 def load(folder: Path) -> Tokenizer:

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from .errors import RequestError
+from anchorroute.errors import RequestError
 
 PAD = -1
 """The id written where there is no token."""

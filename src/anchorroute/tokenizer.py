@@ -22,8 +22,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .errors import RequestError
-from .motion import features as feats
+from anchorroute.errors import RequestError
+from anchorroute.motion import features as feats
 
 RATE = 4
 """Frames a token."""

@@ -38,6 +38,26 @@ class TextContext(Protocol):
         """True where there is a word piece."""
 
 
+class Branch(Protocol):
+    """A path beside the layers, for the paper's rivals of AnchorKV; what `step` returns first is added to the stream."""
+
+    def start(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """The branch's own stream before the first layer."""
+
+    def step(
+        self,
+        index: int,
+        x: Float[Tensor, "b l d"],
+        own: Float[Tensor, "b l d"],
+        bias: Float[Tensor, "b 1 1 l"] | None,
+        context: "LayerContext",
+    ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b l d"]]:
+        """After layer `index`: what it adds, and its own stream from here on."""
+
+    def repeat(self, times: int) -> "Branch":
+        """The same for `times` copies of the batch."""
+
+
 @dataclass(frozen=True)
 class Memory:
     """Extra keys and values for every layer, and what goes with them. `conditioning` makes these from anchors.
@@ -58,6 +78,8 @@ class Memory:
     """Per layer, these keys and values are multiplied by 1 + g."""
     condition: Float[Tensor, "b d"] | None = None
     """Added to the AdaLN input."""
+    branch: Branch | None = None
+    """A path beside the layers; with it, `keys` and `values` may be empty."""
 
     def repeat(self, times: int) -> "Memory":
         """The same memory for `times` copies of the batch, one after the other."""
@@ -67,6 +89,7 @@ class Memory:
             values=tuple(v.repeat(times, 1, 1, 1) for v in self.values),
             mask=self.mask.repeat(times, 1),
             condition=None if self.condition is None else self.condition.repeat(times, 1),
+            branch=None if self.branch is None else self.branch.repeat(times),
         )
 
 
@@ -140,6 +163,7 @@ class Context:
     layers: tuple[LayerContext, ...]
     final: tuple[Float[Tensor, "b 1 d"], ...]
     text_bias: Float[Tensor, "b 1 1 s"]
+    branches: tuple[Branch, ...] = ()
 
 
 def rotate(x: Float[Tensor, "b h n dh"], base: float = 10000.0) -> Float[Tensor, "b h n dh"]:
@@ -191,7 +215,7 @@ class Layer(nn.Module):
         """Everything about this layer that does not depend on the motion tokens."""
         modulation = tuple(self.modulate(condition)[:, None].chunk(4, dim=-1))
         keys, values = (self._split(part) for part in self.text_kv(text).chunk(2, dim=-1))
-        parts = [_layer_memory(m, index) for m in memory]
+        parts = [_layer_memory(m, index) for m in memory if m.keys]
         gates = [_gate(m.text_gate[index], m) for m in memory if m.text_gate is not None]
         return LayerContext(
             modulation,
@@ -304,7 +328,8 @@ class Backbone(nn.Module):
             for i, layer in enumerate(self.layers)
         )
         final = tuple(self.modulate(condition)[:, None].chunk(2, dim=-1))
-        return Context(layers, final, padding_bias(mask))
+        branches = tuple(m.branch for m in memory if m.branch is not None)
+        return Context(layers, final, padding_bias(mask), branches)
 
     def run(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, context: Context
@@ -312,8 +337,12 @@ class Backbone(nn.Module):
         """Embedded tokens -> normalised hidden states. `mask` None: every token is valid."""
         bias = None if mask is None else padding_bias(mask)
         x = self.drop(x)
-        for layer, part in zip(self.layers, context.layers, strict=True):
+        streams = [branch.start(x) for branch in context.branches]
+        for index, (layer, part) in enumerate(zip(self.layers, context.layers, strict=True)):
             x = layer(x, bias, context.text_bias, part)
+            for i, branch in enumerate(context.branches):
+                added, streams[i] = branch.step(index, x, streams[i], bias, part)
+                x = x + added
         shift, scale = context.final
         hidden: Tensor = self.norm(x) * (1 + scale) + shift
         return hidden
