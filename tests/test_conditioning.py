@@ -6,10 +6,12 @@ import torch
 from anchorroute import scaffold, transformer
 from anchorroute.anchors import BODY, FAMILIES, PLANAR, ROOT3D, Anchor, AnchorSet, Observed
 from anchorroute.conditioning import (
+    COMPONENTS,
     Conditioner,
     ConditionerConfig,
     Memories,
     needs_draft,
+    parameter_table,
     remember,
     statistics,
     trainable,
@@ -220,3 +222,69 @@ def test_a_draft_fills_what_no_anchor_sets() -> None:
     with pytest.raises(AnchorError, match="draft"):
         remember(conditioners, [height], LENGTHS[:1])
     assert len(remember(conditioners, [height], LENGTHS[:1], [torch.zeros(48, 22, 3)]).prior) == 1
+
+
+# The alternatives of the component table
+
+
+@pytest.mark.parametrize("kind", ["cross-attention", "controlnet"])
+def test_alternatives_start_at_the_prior_and_learn(prior, kind) -> None:
+    fresh = adapter("root3d", kind=kind)
+    fresh.start_from(prior)
+    rows = observed(ROOT, ROOT)
+    alone = prior(TOKENS, words(), VALID)
+    memories = remember({"root3d": fresh}, rows, LENGTHS)
+    assert torch.equal(prior(TOKENS, words(), VALID, memories.prior)[VALID], alone[VALID])
+    optimiser = torch.optim.AdamW(fresh.parameters(), lr=1e-2)
+    still = dict(fresh.named_parameters())
+    for _ in range(3):
+        optimiser.zero_grad()
+        logits = prior(TOKENS, words(), VALID, remember({"root3d": fresh}, rows, LENGTHS).prior)
+        torch.nn.functional.cross_entropy(logits[VALID], TOKENS[VALID]).backward()
+        still = {name: p for name, p in still.items() if p.grad is None or not p.grad.any()}
+        optimiser.step()
+    assert not still
+
+
+@pytest.mark.parametrize("kind", ["cross-attention", "controlnet"])
+def test_alternatives_leave_clips_without_anchors_alone_and_follow_guidance(prior, kind) -> None:
+    trained = adapter("root3d", kind=kind, shaken=True)
+    memories = remember({"root3d": trained}, observed(ROOT, NONE), LENGTHS)
+    with torch.no_grad():
+        alone, led = prior(TOKENS, words(), VALID), prior(TOKENS, words(), VALID, memories.prior)
+        assert torch.equal(alone[1], led[1])
+        assert (alone[0] - led[0]).abs().max() > 1e-2
+        with_text, without_text = prior.predictor(words(), VALID, memories.prior)(TOKENS, 0.5, True)
+        assert torch.allclose(with_text, led, atol=1e-4)
+        assert without_text is not None and (without_text - led).abs().max() > 1e-3
+
+
+def test_the_copy_of_a_layer_is_the_layer_without_its_text(prior) -> None:
+    """With the text path and H^s silent, the ControlNet's stream is the prior's own stream, layer by layer."""
+    silent = Transformer(transformer.debug()).eval()
+    silent.load_state_dict(prior.state_dict())
+    with torch.no_grad():
+        for layer in silent.layers:
+            layer.text_out.weight.zero_()
+            layer.text_out.bias.zero_()
+    control = adapter("root3d", kind="controlnet")
+    control.start_from(silent)
+    branch = remember({"root3d": control}, observed(ROOT, ROOT), LENGTHS).prior[0].branch
+    context = silent.context(words())
+    bias = transformer.padding_bias(VALID)
+    x = own = branch.start(silent.embedding(TOKENS))
+    for index, (layer, part) in enumerate(zip(silent.layers, context.layers)):
+        x = layer(x, bias, context.text_bias, part)
+        added, own = branch.step(index, x, own, bias, part)
+        assert not added.any()
+        assert torch.allclose(own, x, atol=1e-5)
+
+
+def test_every_row_of_the_component_table_has_the_papers_size() -> None:
+    counts = dict(parameter_table("root3d", transformer.paper()))
+    assert list(counts) == [row.name for row in COMPONENTS]
+    assert 8e6 < counts["cross-attention"] < 12e6
+    assert 27e6 < counts["controlnet"] < 31e6
+    assert counts["anchorkv"] < counts["+ dual context"] == counts["+ dual context & anchor loss"] < 1.38e6
+    small = dict(parameter_table("root3d", transformer.open()))
+    assert small["anchorkv"] < small["cross-attention"] < small["controlnet"]

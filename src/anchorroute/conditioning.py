@@ -6,7 +6,7 @@ product is a `Memory`, which the prior takes or leaves. Families compose: severa
 
 Surprises. Appended keys take attention even when their values are zero, so an adapter starts near the prior, not at
 it; what is bit-equal to the prior is a call without memory. The finer token levels have a network of their own, of
-another width: `KVConfig` describes its part of the adapter, without which it would undo what the anchors asked.
+another width: `NetworkConfig` describes its part of the adapter, without which it would undo what the anchors asked.
 Beside c_t the encoder sees its continuation from the origin, where every canonical clip starts, to the first anchor.
 """
 
@@ -21,26 +21,31 @@ from torch.nn import functional as F
 
 from anchorroute import scaffold
 from anchorroute.anchors import FAMILIES, Family, Observed, family, split
+from anchorroute.conditioning_alternatives import ControlNetReader, CrossAttentionReader
 from anchorroute.errors import RequestError
-from anchorroute.transformer import Memory, TransformerConfig
+from anchorroute.transformer import Backbone, Memory, TransformerConfig
+
+Kind = Literal["anchor-kv", "cross-attention", "controlnet"]
+Initial = Literal["zero-values", "noise"]
 
 #: Frames a token, as the motion tokenizer has them.
 RATIO = 4
 
 
 @dataclass(frozen=True)
-class KVConfig:
+class NetworkConfig:
     """One network that reads the anchors: its sizes, and the rank of what is written for it."""
 
     width: int
     layers: int
     heads: int
+    hidden: int
     rank: int = 64
 
     @classmethod
-    def of(cls, network: TransformerConfig, rank: int = 64) -> "KVConfig":
+    def of(cls, network: TransformerConfig, rank: int = 64) -> "NetworkConfig":
         """The sizes of a token network."""
-        return cls(network.width, network.layers, network.heads, rank)
+        return cls(network.width, network.layers, network.heads, network.hidden, rank)
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,13 @@ class ConditionerConfig:
     """An adapter's sizes and switches. `prior` and `residual` are the networks that it writes for."""
 
     family: str
-    prior: KVConfig
-    residual: KVConfig | None = None
+    prior: NetworkConfig
+    residual: NetworkConfig | None = None
+    kind: Kind = "anchor-kv"
     hidden: int = 128
     dual: bool = True
-    initial: Literal["zero-values", "noise"] = "zero-values"
+    """AnchorKV only: the condition vector and the gates beside the keys and values."""
+    initial: Initial = "zero-values"
     outside: bool = True
     """Show the encoder a straight line from the origin to the first anchor, and the last anchor held."""
 
@@ -68,8 +75,8 @@ class ConditionerConfig:
         **changes: object,
     ) -> "ConditionerConfig":
         """The adapter of a family for a prior, and for the network of the finer levels if there is one."""
-        fine = None if residual is None else KVConfig.of(residual, fine_rank)
-        return cls(family(name).name, KVConfig.of(prior, rank), fine, **changes)  # type: ignore[arg-type]
+        fine = None if residual is None else NetworkConfig.of(residual, fine_rank)
+        return cls(family(name).name, NetworkConfig.of(prior, rank), fine, **changes)  # type: ignore[arg-type]
 
 
 class ScaffoldEncoder(nn.Module):
@@ -163,7 +170,7 @@ class _Stage(nn.Module):
 class AnchorKV(nn.Module):
     """K_l = H P_l U^K_l and V_l = H P_l U^V_l for every layer l of one network."""
 
-    def __init__(self, width: int, config: KVConfig, initial: Literal["zero-values", "noise"]) -> None:
+    def __init__(self, width: int, config: NetworkConfig, initial: Initial) -> None:
         super().__init__()
         layers, rank, out = config.layers, config.rank, config.width
         self.config = config
@@ -173,7 +180,7 @@ class AnchorKV(nn.Module):
         self.bias = nn.Parameter(torch.zeros(layers, config.heads))
         self.initialise(initial)
 
-    def initialise(self, initial: Literal["zero-values", "noise"]) -> None:
+    def initialise(self, initial: Initial) -> None:
         """Start near the prior: silent values behind keys that win little attention, or faint ones."""
         with torch.no_grad():
             self.values.mul_(0.0 if initial == "zero-values" else 0.02)
@@ -192,7 +199,7 @@ class AnchorKV(nn.Module):
 class DualContext(nn.Module):
     """What anchors say to the whole clip (a change of the condition), and how loud text and anchors are per head."""
 
-    def __init__(self, width: int, config: KVConfig) -> None:
+    def __init__(self, width: int, config: NetworkConfig) -> None:
         super().__init__()
         narrow = max(config.width // 16, 8)
         self.down = nn.Linear(width, narrow)
@@ -212,21 +219,36 @@ class DualContext(nn.Module):
         return change
 
 
-class _Reader(nn.Module):
-    """H^s -> the memory of one network."""
+class AnchorReader(nn.Module):
+    """H^s -> the memory of one network, by AnchorKV and the dual context."""
 
-    def __init__(self, width: int, config: KVConfig, conditioner: ConditionerConfig) -> None:
+    def __init__(self, width: int, config: NetworkConfig, conditioner: ConditionerConfig) -> None:
         super().__init__()
         self.anchor_kv = AnchorKV(width, config, conditioner.initial)
         self.dual = DualContext(width, config) if conditioner.dual else None
 
+    def start_from(self, network: Backbone) -> None:
+        """Nothing of the prior is copied."""
+
     def forward(self, memory: Float[Tensor, "batch tokens width"], mask: Bool[Tensor, "batch tokens"]) -> Memory:
+        """Keys, values, biases, gates and the change of the condition."""
         keys, values = self.anchor_kv(memory)
         bias = self.anchor_kv.bias.unbind(0)
         if self.dual is None:
             return Memory(keys, values, mask, bias)
         text, own = self.dual.text_gate.unbind(0), self.dual.memory_gate.unbind(0)
         return Memory(keys, values, mask, bias, text, own, self.dual(memory, mask))
+
+
+def _reader(
+    width: int, network: NetworkConfig, config: ConditionerConfig
+) -> AnchorReader | CrossAttentionReader | ControlNetReader:
+    sizes = (width, network.width, network.layers, network.heads)
+    if config.kind == "cross-attention":
+        return CrossAttentionReader(*sizes)
+    if config.kind == "controlnet":
+        return ControlNetReader(*sizes, network.hidden)
+    return AnchorReader(width, network, config)
 
 
 class Conditioner(nn.Module):
@@ -238,8 +260,14 @@ class Conditioner(nn.Module):
         self.family = family(config.family)
         width = config.prior.width
         self.encoder = ScaffoldEncoder(self.family, width, config.hidden, config.outside)
-        self.reader = _Reader(width, config.prior, config)
-        self.fine_reader = None if config.residual is None else _Reader(width, config.residual, config)
+        self.reader = _reader(width, config.prior, config)
+        self.fine_reader = None if config.residual is None else _reader(width, config.residual, config)
+
+    def start_from(self, prior: Backbone, residual: Backbone | None = None) -> None:
+        """Take from the frozen networks what this kind of adapter starts with (ControlNet: a copy of the layers)."""
+        self.reader.start_from(prior)
+        if self.fine_reader is not None and residual is not None:
+            self.fine_reader.start_from(residual)
 
     def set_statistics(self, mean: Tensor, deviation: Tensor, step: Tensor) -> None:
         """Scale values and differences as `statistics` measured them on training motion."""
@@ -323,3 +351,37 @@ def statistics(motions: Iterable[Float[Tensor, "frames 22 3"]], observes: Family
 def trainable(module: nn.Module) -> int:
     """The number of trainable parameters."""
     return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the component table: how the adapter is built, and whether training adds the anchor loss."""
+
+    name: str
+    kind: Kind
+    dual: bool
+    anchor_loss: bool
+
+    def config(
+        self, name: str, prior: TransformerConfig, residual: TransformerConfig | None = None
+    ) -> ConditionerConfig:
+        """The row's adapter for a family."""
+        return ConditionerConfig.of(name, prior, residual, kind=self.kind, dual=self.dual)
+
+
+#: The component progression of the paper, in its order.
+COMPONENTS: tuple[Row, ...] = (
+    Row("cross-attention", "cross-attention", dual=False, anchor_loss=False),
+    Row("controlnet", "controlnet", dual=False, anchor_loss=False),
+    Row("anchorkv", "anchor-kv", dual=False, anchor_loss=False),
+    Row("+ dual context", "anchor-kv", dual=True, anchor_loss=False),
+    Row("+ dual context & anchor loss", "anchor-kv", dual=True, anchor_loss=True),
+)
+
+
+def parameter_table(
+    name: str, prior: TransformerConfig, residual: TransformerConfig | None = None
+) -> list[tuple[str, int]]:
+    """Every row of the component table with the trainable parameters of its adapter, for command lines to print."""
+    with torch.device("meta"):  # counting needs no weights
+        return [(row.name, trainable(Conditioner(row.config(name, prior, residual)))) for row in COMPONENTS]

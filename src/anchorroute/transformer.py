@@ -39,7 +39,7 @@ class TextContext(Protocol):
 
 
 class Branch(Protocol):
-    """A path beside the layers, for the paper's rivals of AnchorKV; what `step` returns first is added to the stream."""
+    """A path beside the layers, for the alternatives to AnchorKV; it adds to the stream after every layer."""
 
     def start(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """The branch's own stream before the first layer."""
