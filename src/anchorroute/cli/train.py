@@ -83,5 +83,63 @@ def tokenizer(data: Path, run: Path, preset: Any, **chosen: Any) -> None:
     _report(presets.tokenizer(preset, data, run, prepared), run)
 
 
+_TOKENIZER = click.option(
+    "--tokenizer",
+    "tokens",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="Checkpoint of the tokenizer (RUN/tokenizer of its run).",
+)
+
+
+@train.command()
+@_TOKENIZER
+@options
+def prior(data: Path, run: Path, preset: Any, tokens: Path, **chosen: Any) -> None:
+    """Text to first-level tokens: Transition Masked Diffusion."""
+    prepared = _prepare(chosen)
+    from anchorroute.train import presets
+
+    _report(presets.prior(preset, data, run, tokens, prepared), run)
+
+
+@train.command()
+@_TOKENIZER
+@options
+def residual(data: Path, run: Path, preset: Any, tokens: Path, **chosen: Any) -> None:
+    """The finer token levels, one pass a level."""
+    prepared = _prepare(chosen)
+    from anchorroute.train import presets
+
+    _report(presets.residual(preset, data, run, tokens, prepared), run)
+
+
+@train.command()
+@click.option("--family", type=click.Choice(["root3d", "planar", "body"]), required=True)
+@_TOKENIZER
+@click.option(
+    "--prior",
+    "on",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="Checkpoint of the prior (RUN/prior of its run).",
+)
+@click.option(
+    "--residual",
+    "finer",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Checkpoint of the finer levels' network; without it the adapter leaves them alone.",
+)
+@options
+def control(
+    data: Path, run: Path, preset: Any, family: str, tokens: Path, on: Path, finer: Path | None, **chosen: Any
+) -> None:
+    """One family's anchor adapter; everything else stays frozen."""
+    prepared = _prepare(chosen)
+    from anchorroute.train import presets
+
+    _report(presets.control(preset, data, run, family, tokens, on, finer, prepared), run)
+
+
 if __name__ == "__main__":
     train()

@@ -1,7 +1,7 @@
 """Training material in one contiguous array: clips are slices of it, so a batch is one gather and needs no workers.
 
-Nothing here is random by itself: `rng(seed, step, salt)` is the only source of chance in a batch, and it is a pure function of
-its arguments. Clips lie back to back in `features`; `starts` and `lengths` say where.
+Nothing here is random by itself: `rng(seed, step, salt)` is the only source of chance in a batch, and it is a pure
+function of its arguments. Clips lie back to back in `features`; `starts` and `lengths` say where.
 """
 
 import hashlib

@@ -32,6 +32,8 @@ class TokenizerTaskConfig:
 class TokenizerTask(Task):
     """Reconstruct windows of `train`; judged on whole clips of `validation`."""
 
+    model: TokenizerTrainer
+
     def __init__(
         self, trainer: TokenizerTrainer, train: Corpus, validation: Corpus, config: TokenizerTaskConfig, seed: int
     ) -> None:
