@@ -2,11 +2,11 @@
 
 `config.json` holds the format version, what kind of network it is, its configuration, where it comes from (provenance)
 and three hashes: of the weights file (damage), of the numbers it was saved from (its `id`), and the ids of the networks
-that it was trained on top of. A prior is only good with the tokenizer whose tokens it learned, so `load` refuses others.
+that it was trained on top of. A prior is only good with the tokenizer whose tokens it learned: `load` refuses others.
 
 Surprises:
-- `id` names the numbers before they were stored in fewer bits: `recode` keeps it, so an 8-bit tokenizer stands in for the
-  one that it was made from;
+- `id` names the numbers before they were stored in fewer bits: `recode` keeps it, so an 8-bit tokenizer stands in for
+  the one that it was made from;
 - 8-bit storage keeps one scale per output channel (or per row of a stack of matrices). Only parameters of two or more
   dimensions are rounded to 8 bits; codebooks go to half precision, biases and statistics stay as they are.
 """
