@@ -1,1 +1,5 @@
-"""Where motion comes from: mocap takes, data sets in the HumanML3D layout, anchors drawn from clips."""
+"""Data sets: where motion and captions come from (`cmu`, `build`), how they are kept and read (`humanml3d`, `pack`)."""
+
+from anchorroute.data.humanml3d import Clip, Dataset, load
+
+__all__ = ["Clip", "Dataset", "load"]
