@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
+from scipy.interpolate import PchipInterpolator
 
 from anchorroute.motion.skeleton import JOINTS, PARENTS, REST_OFFSETS
 from anchorroute.motion.surface_nets import surface_nets
@@ -22,6 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 GRID = 0.0175
 _MELT = 0.011
+_STEP = 1e-4
 _HINGE = 0.055
 _SOLE_TILT = math.radians(17.0)
 
@@ -88,11 +90,57 @@ class _Ellipsoid:
         return self.centre - self.semi, self.centre + self.semi
 
 
+@lru_cache(maxsize=1)
+def _dense(profile: tuple[tuple[float, ...], ...]) -> Array:
+    """The profile's columns, interpolated so finely that straight lines between rows look smooth."""
+    heights, *columns = np.array(profile).T
+    fine = np.linspace(heights[0], heights[-1], 1500)
+    return np.stack([fine, *(PchipInterpolator(heights, column)(fine) for column in columns)])
+
+
+@dataclass(frozen=True)
+class _Torso:
+    """Elliptic slices from crotch to neck, one smooth shape: lobes melted together look like a snowman."""
+
+    #: Height above the pelvis, half width, half depth, and how far ahead the slice stands.
+    profile: tuple[tuple[float, float, float, float], ...] = (
+        (-0.115, 0.060, 0.050, -0.012),
+        (-0.080, 0.135, 0.088, -0.014),
+        (-0.030, 0.166, 0.108, -0.014),
+        (0.030, 0.164, 0.106, -0.008),
+        (0.100, 0.142, 0.092, 0.002),
+        (0.160, 0.133, 0.086, 0.004),
+        (0.240, 0.142, 0.093, 0.002),
+        (0.330, 0.160, 0.106, 0.000),
+        (0.400, 0.168, 0.104, -0.006),
+        (0.460, 0.150, 0.084, -0.014),
+        (0.505, 0.098, 0.062, -0.016),
+        (0.540, 0.050, 0.045, -0.014),
+    )
+
+    def distance(self, points: Array) -> Array:
+        heights, *columns = _dense(self.profile)
+        y = np.clip(points[..., 1], heights[0], heights[-1])
+        width, depth, ahead = (np.interp(y, heights, column) for column in columns)
+        around = np.hypot(points[..., 0] / width, (points[..., 2] - ahead) / depth)
+        sideways = (around - 1.0) * np.minimum(width, depth)
+        beyond = np.abs(points[..., 1] - y)
+        return np.where(beyond > 0, np.hypot(np.maximum(sideways, 0.0), beyond), sideways)
+
+    def bounds(self) -> tuple[Array, Array]:
+        heights, width, depth, ahead = np.array(self.profile).T
+        low = _by(-width.max(), heights[0], (ahead - depth).min())
+        return low, _by(width.max(), heights[-1], (ahead + depth).max())
+
+
+_Part: TypeAlias = "_Capsule | _Ellipsoid | _Torso"
+
+
 def _by(x: float, y: float, z: float) -> Array:
     return np.array([x, y, z])
 
 
-def _parts() -> list[_Capsule | _Ellipsoid]:
+def _parts() -> list[_Part]:
     at = dict(zip(JOINTS, rest_joints()))
 
     def capsule(start: Array, end: Array, *radii: float) -> _Capsule:
@@ -101,16 +149,11 @@ def _parts() -> list[_Capsule | _Ellipsoid]:
     def blob(centre: Array, *semi: float) -> _Ellipsoid:
         return _Ellipsoid(np.asarray(centre, float), np.array(semi))
 
-    up = np.array([0.0, 1.0, 0.0])
-    parts: list[_Capsule | _Ellipsoid] = [
-        blob(at["pelvis"] + [0, -0.025, -0.012], 0.142, 0.098, 0.096),
-        blob(at["spine1"] + [0, 0.0, 0.002], 0.118, 0.12, 0.084),
-        blob(at["spine3"] + [0, 0.02, -0.004], 0.148, 0.155, 0.096),
-        blob(at["spine3"] + [0, 0.1, -0.012], 0.135, 0.07, 0.078),
-        capsule(at["spine3"] + 0.1 * up, at["neck"] + [0, 0.02, 0.0], 0.06, 0.05),
-        capsule(at["neck"], at["head"] + [0, 0.01, 0.008], 0.048, 0.048),
-        blob(at["head"] + [0, 0.085, 0.012], 0.073, 0.112, 0.09),
-        blob(at["head"] + [0, 0.03, 0.035], 0.05, 0.06, 0.055),
+    parts: list[_Part] = [
+        _Torso(),
+        capsule(at["neck"] + [0, -0.05, -0.014], at["head"] + [0, 0.01, 0.002], 0.062, 0.052),
+        blob(at["head"] + [0, 0.082, 0.01], 0.076, 0.108, 0.095),
+        blob(at["head"] + [0, 0.028, 0.034], 0.053, 0.06, 0.058),
     ]
     for side, sign in (("left", 1.0), ("right", -1.0)):
         hip, knee, ankle, foot = (at[f"{side}_{name}"] for name in ("hip", "knee", "ankle", "foot"))
@@ -118,11 +161,12 @@ def _parts() -> list[_Capsule | _Ellipsoid]:
         out = np.array([sign, 0.0, 0.0])
         parts += [
             capsule(hip + _by(0.018 * sign, -0.02, 0.0), knee, 0.084, 0.05),
-            blob(hip + _by(0.01 * sign, 0.0, -0.05), 0.075, 0.085, 0.07),
+            blob(hip + _by(0.022 * sign, 0.0, -0.035), 0.075, 0.09, 0.078),
             capsule(knee, ankle, 0.049, 0.033),
             blob(knee + _by(0, -0.13, -0.016), 0.046, 0.12, 0.05),
-            capsule(at[f"{side}_collar"], shoulder, 0.058, 0.058),
+            capsule(at[f"{side}_collar"] + [0, -0.005, 0], shoulder, 0.06, 0.056),
             blob(shoulder + 0.01 * out, 0.062, 0.062, 0.06),
+            capsule(at["neck"] + [0.02 * sign, -0.035, -0.02], shoulder + _by(-0.02 * sign, 0.018, -0.01), 0.05, 0.042),
             capsule(shoulder, elbow, 0.051, 0.037),
             capsule(elbow, wrist, 0.038, 0.025),
             blob(elbow + 0.075 * out, 0.09, 0.041, 0.041),
@@ -155,7 +199,7 @@ def _foot(ankle: Array, foot: Array, capsule: Any) -> list[_Capsule]:
     ]
 
 
-def _field(points: Array, parts: list[_Capsule | _Ellipsoid]) -> Array:
+def _field(points: Array, parts: list[_Part]) -> Array:
     """Signed distance to the melted body: a soft minimum that does not care for the parts' order."""
     total = np.zeros(points.shape[:-1])
     for part in parts:
@@ -163,9 +207,11 @@ def _field(points: Array, parts: list[_Capsule | _Ellipsoid]) -> Array:
     return -_MELT * np.log(np.maximum(total, 1e-30))
 
 
-def _gradient(points: Array, parts: list[_Capsule | _Ellipsoid]) -> Array:
-    step = 1e-4 * np.eye(3)
-    return np.stack([(_field(points + d, parts) - _field(points - d, parts)) / 2e-4 for d in step], axis=-1)
+def _slope(points: Array, parts: list[_Part]) -> tuple[Array, Array]:
+    """The field and its gradient, from its values at a tiny tetrahedron's corners."""
+    corners = np.array([(1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1)])
+    values = np.stack([_field(points + _STEP * corner, parts) for corner in corners], axis=-1)
+    return values.mean(-1), values @ corners / (4 * _STEP)
 
 
 @lru_cache(maxsize=1)
@@ -175,10 +221,10 @@ def build() -> Mannequin:
     values, origin = _sampled(parts)
     vertices, faces = surface_nets(values)
     points = vertices * GRID + origin
-    for _ in range(4):
-        slope = _gradient(points, parts)
-        points -= 0.9 * (_field(points, parts) / (slope * slope).sum(-1).clip(0.05))[:, None] * slope
-    normals = _gradient(points, parts)
+    for _ in range(3):
+        away, slope = _slope(points, parts)
+        points -= (away / (slope * slope).sum(-1).clip(0.1))[:, None] * slope
+    normals = _slope(points, parts)[1]
     normals /= np.linalg.norm(normals, axis=-1, keepdims=True)
     bones, weights = _skin(points)
     return Mannequin(
@@ -191,7 +237,7 @@ def build() -> Mannequin:
     )
 
 
-def _sampled(parts: list[_Capsule | _Ellipsoid]) -> tuple[Array, Array]:
+def _sampled(parts: list[_Part]) -> tuple[Array, Array]:
     """The field on a grid; a part is evaluated only where it can be felt."""
     bounds = [part.bounds() for part in parts]
     margin = 6 * _MELT + 2 * GRID
@@ -243,10 +289,11 @@ def _skin(points: Array) -> tuple[Array, Array]:
 
 def _colours(points: Array, first: Array) -> Array:
     at = dict(zip(JOINTS, rest_joints()))
-    colours = np.tile(np.array(_SKIN, dtype=np.uint8), (len(points), 1))
+    colours = np.tile(np.array(_SKIN, dtype=float), (len(points), 1))
     shoe = np.isin(first, [JOINTS.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")])
     colours[shoe] = _SHOE
-    face = points - (at["head"] + [0, 0.1, 0.012])
-    visor = (np.abs(face[:, 1]) < 0.032) & (face[:, 2] > 0.03) & (np.abs(face[:, 0]) < 0.075)
-    colours[visor] = _DARK
-    return colours
+    face = points - (at["head"] + [0, 0.094, 0.01])
+    edge = np.maximum.reduce([np.abs(face[:, 1]) - 0.034, 0.028 - face[:, 2]])
+    visor = 1.0 - np.clip(edge / 0.008 + 0.5, 0.0, 1.0)[:, None]  # a soft edge hides the mesh's own steps
+    visor *= (first == JOINTS.index("head"))[:, None]
+    return np.round(colours + visor * (np.array(_DARK) - colours)).astype(np.uint8)
