@@ -1,5 +1,6 @@
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
@@ -157,7 +158,7 @@ def test_low_rank_keys_and_values() -> None:
 
 def test_the_encoder_sees_the_way_from_the_origin_to_the_first_anchor() -> None:
     rows = AnchorSet.from_points([(10, 0, (1.0, 0.9, 2.0)), (20, 0, (3.0, 0.8, 2.0))]).observed(40)
-    encoder = adapter("root3d").encoder
+    encoder = adapter("root3d", gait=False).encoder
     encoder.deviation.fill_(1.0)
     encoder.step.fill_(1.0)
     inputs = encoder._scaled(scaffold.batch([rows], ROOT3D, [40]))[0]
@@ -168,6 +169,20 @@ def test_the_encoder_sees_the_way_from_the_origin_to_the_first_anchor() -> None:
     assert torch.allclose(path[30], torch.tensor([3.0, 0.8, 2.0]))
     empty = encoder._scaled(scaffold.batch([NONE.observed(40)], ROOT3D, [40]))
     assert not empty.any()
+
+
+def test_the_encoder_sees_speed_and_turns_whichever_way_the_path_heads() -> None:
+    """Anchors on a circle of 2 m, walked at 1 m/s (5 cm a frame): a turn of .025 rad a frame, towards +X from +Z."""
+    encoder = adapter("planar").encoder
+    frames = np.arange(0, 121, 10)
+    for start in (0.0, 1.9):
+        angle = start + frames / 40
+        circle = [(float(2 * np.sin(a)), None, float(2 * np.cos(a))) for a in angle]
+        rows = AnchorSet.from_points(list(zip(frames.tolist(), [0] * len(frames), circle))).observed(121)
+        gait = encoder._scaled(scaffold.batch([rows], PLANAR, [121]))[0, 30:90, -2:]
+        assert torch.allclose(gait[:, 0], torch.tensor(1.0), atol=0.01)
+        fade = 0.05**2 / (0.05**2 + 1e-4)
+        assert torch.allclose(gait[:, 1], torch.tensor(fade * 0.025 / 0.1), atol=0.01)
 
 
 def test_the_finer_levels_read_the_anchors_too() -> None:

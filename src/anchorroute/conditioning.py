@@ -62,6 +62,8 @@ class ConditionerConfig:
     initial: Initial = "zero-values"
     outside: bool = True
     """Show the encoder a straight line from the origin to the first anchor, and the last anchor held."""
+    gait: bool = True
+    """Show the encoder how fast the prior's path goes and turns, whichever way it heads: tokens know no more."""
 
     @classmethod
     def of(
@@ -85,11 +87,11 @@ class ScaffoldEncoder(nn.Module):
     Padding is set to zero after every stage, so that a clip's memory depends on nothing that shares its batch.
     """
 
-    def __init__(self, observes: Family, width: int, hidden: int, outside: bool) -> None:
+    def __init__(self, observes: Family, width: int, hidden: int, *, outside: bool, gait: bool) -> None:
         super().__init__()
-        self.observes, self.outside = observes, outside
+        self.observes, self.outside, self.gait = observes, outside, gait
         d = observes.dim
-        channels = observes.channels + (2 * d if outside else 0)
+        channels = observes.channels + 2 * d * outside + 2 * observes.masks * gait
         self.enter = nn.Linear(channels, hidden)
         self.stages = nn.ModuleList(_Stage(hidden, dilation) for dilation in (1, 3))
         self.leave = nn.Linear(hidden, width)
@@ -123,11 +125,15 @@ class ScaffoldEncoder(nn.Module):
         inside = prior_mask.repeat_interleave(coords, dim=-1)
         values = set_ * (c[..., where.values] - self.mean) / self.deviation
         prior = inside * (c[..., where.prior] - self.mean) / self.deviation
-        parts = [values, prior, c[..., where.difference] / self.step, prior_mask, anchor_mask]
+        steps = c[..., where.difference]
+        parts = [values, prior, steps / self.step, prior_mask, anchor_mask]
         if self.outside:
-            path, steps = _outside(c[..., where.prior], inside, self.observes)
+            path, before = _outside(c[..., where.prior], inside, self.observes)
             known = inside.amax(dim=1, keepdim=True)
-            parts += [(1 - inside) * known * (path - self.mean) / self.deviation, steps / self.step]
+            parts += [(1 - inside) * known * (path - self.mean) / self.deviation, before / self.step]
+            steps = steps + before
+        if self.gait:
+            parts.append(_gait(steps, self.observes))
         return torch.cat(parts, dim=-1)
 
 
@@ -149,6 +155,19 @@ def _outside(
     path = torch.where(time < first, share * start, end)
     steps = torch.where(before, horizontal * start / first.clamp(min=1), 0.0)
     return path, steps
+
+
+def _gait(
+    steps: Float[Tensor, "batch frames dims"], observes: Family
+) -> Float[Tensor, "batch frames speeds_and_turns"]:
+    """Speed over the floor in steps of 5 cm a frame, and the turn since the frame before in steps of .1 rad."""
+    flat = [axis for axis, coordinate in enumerate(observes.coords) if coordinate != 1]
+    x, z = steps.unflatten(-1, (len(observes.joints), -1))[..., flat].unbind(-1)
+    speed = (x.square() + z.square() + 1e-12).sqrt()
+    earlier_x, earlier_z = F.pad(x, (0, 0, 1, -1)), F.pad(z, (0, 0, 1, -1))
+    # The sine of the turn; the constant fades it out where hardly anything moves (less than 1 cm a frame).
+    turn = (earlier_z * x - earlier_x * z) / (speed * F.pad(speed, (0, 0, 1, -1)) + 1e-4)
+    return torch.cat((speed / 0.05, turn / 0.1), dim=-1)
 
 
 class _Stage(nn.Module):
@@ -259,7 +278,7 @@ class Conditioner(nn.Module):
         self.config = config
         self.family = family(config.family)
         width = config.prior.width
-        self.encoder = ScaffoldEncoder(self.family, width, config.hidden, config.outside)
+        self.encoder = ScaffoldEncoder(self.family, width, config.hidden, outside=config.outside, gait=config.gait)
         self.reader = _reader(width, config.prior, config)
         self.fine_reader = None if config.residual is None else _reader(width, config.residual, config)
 
