@@ -189,7 +189,7 @@ def sample(
         raise RequestError("keep and tokens go together: keep says where, tokens says what; give both or neither")
     size = int(lengths.max())
     present = torch.arange(size, device=lengths.device) < lengths[:, None]
-    # Four numbers a token and step: the proposal, the jump, its goal; the first token of step 0 comes from a fourth.
+    # Three numbers a token and step (the proposal, the jump, its goal), and one for the token it starts from.
     draws = _uniforms(generators, lengths, size, 3 * steps + 1)
     z = (draws[..., 0] * path.size).long().clamp(max=path.size - 1)
     draws = draws[..., 1:].unflatten(-1, (steps, 3))

@@ -431,19 +431,21 @@ class ResidualTransformer(Backbone):
     def forward(
         self,
         u: Float[Tensor, "b l du"],
-        level: Int[Tensor, "b"],
+        level: int | Int[Tensor, "b"],
         text: TextContext,
         mask: Bool[Tensor, "b l"] | None,
         memory: Sequence[Memory] = (),
         *,
         drop: Bool[Tensor, "b"] | None = None,
     ) -> Float[Tensor, "b l v"]:
-        """Logits of level `level` (1 = the second, per sample) from u = the summed codes of all levels before it."""
-        context = self.context(text, memory, drop, self.level(level - 1))
+        """Logits of `level` (1 = the second; one for all samples or one each) from u = the summed codes before it."""
+        told = self.level.weight[torch.as_tensor(level, device=u.device) - 1].expand(u.shape[0], -1)
+        context = self.context(text, memory, drop, told)
         hidden = self.run(self.input(u / self.scale), mask, context)
-        # One level for the whole batch (sampling) needs no per-sample copy of the heads.
+        if isinstance(level, int):
+            return F.linear(hidden, self.heads_weight[level - 1], self.heads_bias[level - 1])
         weight, bias = self.heads_weight[level - 1], self.heads_bias[level - 1]
-        return torch.einsum("bld,bvd->blv", hidden, weight.to(hidden.dtype)) + bias[:, None]
+        return torch.einsum("bld,bvd->blv", hidden, weight) + bias[:, None]
 
     def predictor(
         self, text: TextContext, mask: Bool[Tensor, "b l"] | None, memory: Sequence[Memory] = ()
@@ -453,9 +455,8 @@ class ResidualTransformer(Backbone):
         def predict(u: Tensor, level: int, guided: bool) -> tuple[Tensor, Tensor | None]:
             times, b = (2 if guided else 1), u.shape[0]
             text_, memory_, drop = _both(text, memory, guided)
-            levels = torch.full((times * b,), level, device=u.device)
             masks = None if mask is None else mask.repeat(times, 1)
-            both = self(u.repeat(times, 1, 1), levels, text_, masks, memory_, drop=drop)
+            both = self(u.repeat(times, 1, 1), level, text_, masks, memory_, drop=drop)
             return (both[:b], both[b:]) if guided else (both, None)
 
         return predict
