@@ -1,5 +1,7 @@
 import json
 import math
+import re
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -134,3 +136,13 @@ def test_a_half_free_target_in_turned_axes_cannot_be_written() -> None:
     with pytest.raises(AnchorError, match="world's frame"):
         canonical.to_json()
     assert canonical.moved(placement).to_json()["anchors"] == half.to_json()["anchors"]
+
+
+def test_the_documents_examples_run(tmp_path, monkeypatch) -> None:
+    text = (Path(__file__).parents[1] / "docs/concepts/anchors.md").read_text(encoding="utf-8")
+    (code,), (document,) = (re.findall(f"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("python", "json"))
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert len(AnchorSet.load("shelf.json")) == 3
+    assert AnchorSet.from_json(document).anchors[1].at == 2.5
+    jsonschema.validate(json.loads(document), anchor_file.schema())

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -301,5 +302,8 @@ def test_every_row_of_the_component_table_has_the_papers_size() -> None:
     assert 8e6 < counts["cross-attention"] < 12e6
     assert 27e6 < counts["controlnet"] < 31e6
     assert counts["anchorkv"] < counts["+ dual context"] == counts["+ dual context & anchor loss"] < 1.38e6
+    text = (Path(__file__).parents[1] / "docs/concepts/conditioning.md").read_text(encoding="utf-8")
+    for row in COMPONENTS:
+        assert f"| {counts[row.name] / 1e6:.2f} M |" in text
     small = dict(parameter_table("root3d", transformer.open()))
     assert small["anchorkv"] < small["cross-attention"] < small["controlnet"]
