@@ -299,10 +299,12 @@ class LossWeights:
     features: float = 1.0
     positions: float = 0.5
     commitment: float = 0.02
-    root: float = 1.0
+    root: float = 0.25
     """Recovered root in metres: small velocity errors add up to metres."""
-    joints: float = 1.0
-    """Recovered global joints in metres."""
+    joints: float = 0.25
+    """Recovered global joints in metres. With root and joints at 1 the path crowds out the pose."""
+    acceleration: float = 5.0
+    """Second difference of the recovered joints in metres: the eye sees jitter first."""
 
 
 @dataclass(frozen=True)
@@ -409,7 +411,7 @@ def _seeded(generator: torch.Generator | None, device: torch.device) -> Iterator
 def tokenizer_loss(
     pass_: Reconstruction, tokenizer: Tokenizer, weights: LossWeights = LossWeights()
 ) -> dict[str, Float[Tensor, ""]]:
-    """The training loss and its parts: `loss`, `features`, `positions`, `commitment`, `root`, `joints`."""
+    """The training loss and its parts, named as their weights are."""
     ric = feats.SLICES.ric
     joints = feats.to_joints(tokenizer.denormalise(pass_.output))
     truth = feats.to_joints(tokenizer.denormalise(pass_.target))
@@ -419,6 +421,7 @@ def tokenizer_loss(
         "commitment": pass_.commitment,
         "root": (joints[..., 0, :] - truth[..., 0, :]).norm(dim=-1).mean(),
         "joints": (joints - truth).norm(dim=-1).mean(),
+        "acceleration": (joints - truth).diff(n=2, dim=1).norm(dim=-1).mean(),
     }
     loss = sum((getattr(weights, name) * part for name, part in parts.items()), torch.zeros(()).to(pass_.output))
     return {"loss": loss, **parts}

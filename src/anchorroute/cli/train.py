@@ -74,13 +74,18 @@ def train() -> None:
 
 
 @train.command()
+@click.option(
+    "--start",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Begin with the best weights of this run instead of from nothing.",
+)
 @options
-def tokenizer(data: Path, run: Path, preset: Any, **chosen: Any) -> None:
+def tokenizer(data: Path, run: Path, preset: Any, start: Path | None, **chosen: Any) -> None:
     """Motion tokenizer: residual vector quantisation of 4-frame pieces."""
     prepared = _prepare(chosen)
     from anchorroute.train import presets
 
-    _report(presets.tokenizer(preset, data, run, prepared), run)
+    _report(presets.tokenizer(preset, data, run, prepared, start), run)
 
 
 _TOKENIZER = click.option(

@@ -22,6 +22,7 @@ from anchorroute import checkpoint, conditioning, tmd
 from anchorroute import tokenizer as tokenizers
 from anchorroute import transformer as transformers
 from anchorroute.data.humanml3d import load
+from anchorroute.errors import RequestError
 from anchorroute.motion.features import to_joints
 from anchorroute.observation import family as family_of
 from anchorroute.text import TextEncoder
@@ -29,7 +30,7 @@ from anchorroute.train.control import ControlTask, ControlTaskConfig, Frozen
 from anchorroute.train.corpus import Corpus, rng
 from anchorroute.train.loop import Finished, LoopConfig, Task, fit
 from anchorroute.train.prior import Captioned, DrawConfig, PriorTask, PriorTaskConfig, ResidualTask
-from anchorroute.train.state import claim, commit
+from anchorroute.train.state import claim, commit, latest
 from anchorroute.train.texts import TextStore
 from anchorroute.train.tokenizer import TokenizerTask, TokenizerTaskConfig
 from anchorroute.train.tokens import TokenStore
@@ -152,17 +153,30 @@ def export(
     return finished
 
 
+def begin_with(task: Task, start: Path) -> None:
+    """Take the best averaged weights of another run of the same networks."""
+    best = latest(start, best=True)
+    if best is None:
+        raise RequestError(f"{start} holds no best.safetensors: name the folder of a run that validated at least once")
+    best.restore_average(task)
+
+
 # ---------------------------------------------------------------------------------------------------------- tokenizer
 
 _TOKENIZER_LOOPS: dict[Preset, LoopConfig] = {
-    "open": LoopConfig(batch=32, lr=4e-4, warmup=500, minutes=50, validations=10),
+    "open": LoopConfig(batch=32, lr=5e-4, warmup=300, ema=0.998, minutes=50, validations=10),
     "paper": LoopConfig(batch=256, lr=4e-4, warmup=500, steps=10_000),
     "debug": LoopConfig(batch=8, lr=1e-3, warmup=5, steps=20, validations=2, log_every=5, precision="32-true"),
 }
 
 
-def tokenizer(preset: Preset, data: Path, folder: Path, options: Options = Options()) -> Finished:
-    """Train a motion tokenizer; leaves the checkpoint `tokenizer` in the run folder."""
+def tokenizer(
+    preset: Preset, data: Path, folder: Path, options: Options = Options(), start: Path | None = None
+) -> Finished:
+    """Train a motion tokenizer; leaves the checkpoint `tokenizer` in the run folder.
+
+    `start` is the folder of another run, whose best weights this one begins with.
+    """
     config = {"open": tokenizers.open, "paper": tokenizers.paper, "debug": tokenizers.debug}[preset]()
     how = TokenizerTaskConfig() if preset != "debug" else TokenizerTaskConfig(windows=(40,), validation_clips=2)
     material = Material.read(data, captioned=False)
@@ -170,9 +184,13 @@ def tokenizer(preset: Preset, data: Path, folder: Path, options: Options = Optio
     def build() -> TokenizerTask:
         trainer = tokenizers.TokenizerTrainer(tokenizers.Tokenizer(config))
         trainer.tokenizer.set_statistics(material.mean, material.std)
-        return TokenizerTask(trainer, material.train, material.validation, how, options.seed)
+        task = TokenizerTask(trainer, material.train, material.validation, how, options.seed)
+        if start is not None:
+            begin_with(task, start)
+        return task
 
     identity = {"config": asdict(config), "task": asdict(how), "data": material.fingerprint}
+    identity |= {"start": str(start)} if start is not None else {}
     result = run("tokenizer", preset, folder, _TOKENIZER_LOOPS[preset], options, identity, build)
     model = cast("TokenizerTask", result[0]).trainer.tokenizer
     return export(folder / "tokenizer", result, model, config, {"data": material.fingerprint})

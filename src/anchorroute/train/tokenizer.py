@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anchorroute.evaluate.metrics import foot_skating, jerk
 from anchorroute.motion import features as feats
-from anchorroute.tokenizer import LossWeights, TokenizerTrainer, perplexity, tokenizer_loss
+from anchorroute.tokenizer import LossWeights, Reconstruction, TokenizerTrainer, perplexity, tokenizer_loss
 from anchorroute.train.corpus import Corpus, rng, torch_rng
 from anchorroute.train.loop import Batch, Task
 
@@ -26,7 +26,10 @@ class TokenizerTaskConfig:
 
     windows: tuple[int, ...] = (64, 128)  # frames; each step takes one of them
     validation_clips: int = 96
-    losses: LossWeights = field(default_factory=LossWeights)
+    # Root and joints pull hard (errors add up over a window): at weight 1 their gradient is some fifty times the
+    # features', and the pose hardly learns.
+    losses: LossWeights = field(default_factory=lambda: LossWeights(commitment=0.05, root=0.1, joints=0.2))
+    steps: float = 1.0  # weight of the joints' error in metres a frame: a local pull against drift and jitter
 
 
 class TokenizerTask(Task):
@@ -60,7 +63,17 @@ class TokenizerTask(Task):
         reconstruction = self.trainer(batch["features"], generator)
         with torch.autocast(batch["features"].device.type, enabled=False):
             figures = tokenizer_loss(reconstruction, self.trainer.tokenizer, self.config.losses)
+            figures["steps"] = self._step_error(reconstruction)
+            figures["loss"] = figures["loss"] + self.config.steps * figures["steps"]
         return figures | {"perplexity": perplexity(reconstruction.z, self.trainer.tokenizer.config.codes)[0]}
+
+    def _step_error(self, reconstruction: Reconstruction) -> Float[Tensor, ""]:
+        """How much the joints' movement from frame to frame differs, in metres."""
+        tokenizer = self.trainer.tokenizer
+        output = feats.to_joints(tokenizer.denormalise(reconstruction.output))
+        truth = feats.to_joints(tokenizer.denormalise(reconstruction.target))
+        gap: Tensor = (output - truth).diff(dim=1)
+        return gap.norm(dim=-1).mean()
 
     def validate(self) -> dict[str, float]:
         """Whole clips, one at a time, unpadded."""
