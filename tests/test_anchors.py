@@ -206,6 +206,8 @@ def test_no_anchor_one_anchor_and_five_hundred() -> None:
         ((1, "pelvis", (0, 0)), "three entries"),
         ((1, "pelvis", (None, None, None)), "nothing is fixed"),
         ((1, "left_rist", (0, 0, 0)), "did you mean 'left_wrist'.*pelvis, left_hip"),
+        ((1, "left_hand", (0, 0, 0)), "did you mean 'left_wrist'"),
+        ((1, "Root", (0, 0, 0)), "did you mean 'pelvis'"),
         ((1, "head", (0, 0, 0), 1.0), "give it to an anchor of the pelvis"),
         ((1, "pelvis", (0, 0, 0), math.inf), "heading is inf"),
         ((1, "pelvis", (0, 0, 0), None, 0.0), "tolerance must be a positive"),

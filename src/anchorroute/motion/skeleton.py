@@ -115,6 +115,14 @@ LEFT_ANKLE, RIGHT_ANKLE, LEFT_FOOT, RIGHT_FOOT = 7, 8, 10, 11
 CONTACT_JOINTS: tuple[int, ...] = (LEFT_ANKLE, LEFT_FOOT, RIGHT_ANKLE, RIGHT_FOOT)
 
 
+#: What people and other skeletons call these joints; only ever a hint, since a hand is not exactly a wrist.
+_ALSO_CALLED: dict[str, str] = {
+    "hand": "wrist", "toe": "foot", "toebase": "foot", "heel": "ankle", "forearm": "elbow", "arm": "shoulder",
+    "clavicle": "collar", "thigh": "hip", "shin": "knee", "leg": "knee", "root": "pelvis", "hips": "pelvis",
+    "hip": "pelvis", "chest": "spine3",
+}  # fmt: skip
+
+
 def joint_index(joint: str | int) -> int:
     """The index of a joint given by name or by index; an unknown one is an error that names the nearest."""
     if isinstance(joint, int):
@@ -124,6 +132,8 @@ def joint_index(joint: str | int) -> int:
     name = joint.strip().lower().replace("-", "_").replace(" ", "_")
     if name in JOINTS:
         return JOINTS.index(name)
-    near = get_close_matches(name, JOINTS, n=1, cutoff=0.5)
+    side, _, part = name.rpartition("_")
+    meant = f"{side}_{_ALSO_CALLED.get(part, part)}".lstrip("_")
+    near = [meant] if meant in JOINTS else get_close_matches(name, JOINTS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise AnchorError(f"joint {joint!r} is not one of this body's; {hint}it has {', '.join(JOINTS)}")
