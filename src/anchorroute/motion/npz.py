@@ -63,7 +63,7 @@ def load(path: str | Path) -> Motion:
     """Read a file that `save` wrote; anything else is refused with what is missing."""
     path = Path(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             values: Mapping[str, Any] = {name: archive[name] for name in archive.files}
     except OSError as error:
         raise FormatError(f"{path}: cannot be read as NPZ ({error})") from error
