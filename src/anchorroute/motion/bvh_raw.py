@@ -27,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 _CHANNELS = {f"{axis}{kind}" for axis in "XYZ" for kind in ("position", "rotation")}
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 20
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _ONE_LINE = 1 << 20
 
@@ -310,7 +310,7 @@ class _Parser:
         return values
 
     def _blocks(self) -> Iterator[bytes]:
-        """Whole lines, a few megabytes at a time."""
+        """Whole lines, about a megabyte at a time."""
         rest = b""
         while block := self.stream.read(_BLOCK_BYTES):
             cut = block.rfind(b"\n") + 1
