@@ -151,6 +151,13 @@ def test_far_away_anchors_move_the_start_to_where_they_lead() -> None:
     assert placement == Placement(0.0, (80.0, 0.0)) and alone.anchors[0].position == (0, 1.2, 0)
 
 
+def test_a_heading_alone_at_frame_0_turns_the_start_and_leaves_it_where_it_was() -> None:
+    heading = Anchor(0.0, "pelvis", (None, 0.9, None), heading=1.0)
+    assert canonicalise(AnchorSet((heading,)))[1] == Placement(1.0, (0.0, 0.0))
+    far = Anchor(1.0, "pelvis", (80.0, 0.9, 0.0))
+    assert canonicalise(AnchorSet((heading, far)))[1] == Placement(1.0, (80.0, 0.0))
+
+
 def test_a_start_and_an_anchor_at_frame_0_may_agree_but_not_differ() -> None:
     anchor = Anchor(0.0, "pelvis", (1.0, 0.9, None), heading=0.5)
     assert canonicalise(AnchorSet((anchor,), Placement(0.5, (1.0, 7.0))))[1].xz == (1.0, 7.0)

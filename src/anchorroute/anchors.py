@@ -309,7 +309,7 @@ def canonicalise(anchors: AnchorSet) -> tuple[AnchorSet, Placement]:
 def starting_placement(anchors: AnchorSet) -> Placement:
     """Where frame 0 stands and faces, by the first rule that applies.
 
-    1. `start`, if it is given. 2. The anchor of the pelvis at time 0 gives the position; its heading, or else the
+    1. `start`, if it is given. 2. An anchor of the pelvis at time 0 gives the position; its heading, or else the
     way to the next anchor of the pelvis, gives the facing direction. 3. The origin, facing +Z, if every anchor can
     be reached from there. 4. Else (anchors far away) just before the first anchor, on the way that they lead.
     """
@@ -318,14 +318,13 @@ def starting_placement(anchors: AnchorSet) -> Placement:
     ordered = sorted(anchors.anchors, key=lambda anchor: anchor.at)
     route = [(anchor.at, anchor.position[0], anchor.position[2]) for anchor in ordered if anchor.joint == "pelvis"]
     path = [(at, x, z) for at, x, z in route if x is not None and z is not None]
-    for anchor in ordered:
-        if anchor.joint == "pelvis" and anchor.at <= SAME_TIME:
-            x, _, z = anchor.position
-            xz = (x or 0.0, z or 0.0)
-            return Placement(_direction(xz, path) if anchor.heading is None else anchor.heading, xz)
-    if all(_reachable(anchor) for anchor in ordered):
-        return Placement()
-    return _before_first(ordered, path)
+    first = next((anchor for anchor in ordered if anchor.joint == "pelvis" and anchor.at <= SAME_TIME), None)
+    if first is not None and not (first.free[0] and first.free[2]):
+        xz = (first.position[0] or 0.0, first.position[2] or 0.0)
+        return Placement(_direction(xz, path) if first.heading is None else first.heading, xz)
+    reachable = all(_reachable(anchor) for anchor in ordered)
+    placement = Placement() if reachable else _before_first(ordered, path)
+    return placement if first is None or first.heading is None else replace(placement, yaw=first.heading)
 
 
 def _direction(xz: tuple[float, float], path: list[tuple[float, float, float]]) -> float:
