@@ -35,13 +35,13 @@ def percentiles(clips: list[np.ndarray]) -> dict[str, object]:
     poses = np.concatenate([clip[::STRIDE] for clip in clips])
     reach = np.percentile(np.linalg.norm(poses - poses[:, :1], axis=-1), 99, axis=0)
     low, high = np.percentile(poses[..., 1], (1, 99), axis=0)
-    by_joint = np.stack(speeds, axis=1).round(3)
+    by_joint = np.stack(speeds, axis=1).astype(np.float64).round(3)
     return {
         "horizons": [window / FPS for window in WINDOWS],
         "speed": {joint: row.tolist() for joint, row in zip(JOINTS, by_joint)},
-        "reach": dict(zip(JOINTS, reach.round(3).tolist())),
-        "lowest": dict(zip(JOINTS, low.round(3).tolist())),
-        "highest": dict(zip(JOINTS, high.round(3).tolist())),
+        "reach": dict(zip(JOINTS, reach.astype(np.float64).round(3).tolist())),
+        "lowest": dict(zip(JOINTS, low.astype(np.float64).round(3).tolist())),
+        "highest": dict(zip(JOINTS, high.astype(np.float64).round(3).tolist())),
     }
 
 

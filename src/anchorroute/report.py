@@ -9,7 +9,7 @@ hold an anchor's time, the line says which written frame is nearest.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,10 @@ class Report:
     def to_json(self) -> str:
         """`to_dict` as indented JSON."""
         return json.dumps(self.to_dict(), indent=2)
+
+    def noting(self, other: "Report") -> "Report":
+        """This report with the solver, warnings and timings of another of the same motion."""
+        return replace(self, solver=other.solver, warnings=other.warnings, timings=other.timings)
 
     def rows(self) -> list[tuple[str, str, str, str, str, str, str]]:
         """The table's cells: anchor, time, joint, target, reached, mm, met or not."""
