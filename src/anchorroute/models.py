@@ -7,7 +7,6 @@ control-body) and refuses parts that were not trained on top of each other. Besi
 is noise, in the right shapes.
 """
 
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -189,7 +188,8 @@ def untrained(seed: int = 0) -> Models:
         part.eval().requires_grad_(False)
     path = tmd.Path(motion.codebooks[0])
     card = {"debug": {"data": "none: random weights"}}
-    return Models(motion, prior, residual, control, TextEncoder(), path, Settings(), name="debug", card=card)
+    loose = 100.0 * torch.eye(motion.config.code_width)  # random decoders hardly move: let the solver go far
+    return Models(motion, prior, residual, control, TextEncoder(), path, Settings(), loose, "debug", card)
 
 
 def _standing() -> tuple[Float[np.ndarray, "263"], Float[np.ndarray, "263"]]:

@@ -75,8 +75,9 @@ class AnchorRoute:
         return AnchorRoute(self.models.to(device))
 
     # fmt: off
-    @overload
-    def __call__(self, text: str, anchors: AnchorSet | None = None, *, seconds: float | None = None,
+    @overload  # a str is a Sequence[str], too: the first that fits is meant
+    def __call__(  # type: ignore[overload-overlap]
+                 self, text: str, anchors: AnchorSet | None = None, *, seconds: float | None = None,
                  frames: int | None = None, seed: int = 0, samples: int = 1, solver: str | Solver = "gauss-newton",
                  guidance: float | None = None, steps: int | None = None, on_step: OnStep | None = None,
                  cancel: Callable[[], bool] | None = None, strict: bool = False) -> Result: ...
@@ -242,9 +243,9 @@ class AnchorRoute:
         for index, (row, placement, residuals) in enumerate(zip(rows, placements, before)):
             motion = Motion.from_joints(joints[index, : row.kept], text=row.text).place(placement)
             motion = motion if source is None else source.raised(motion)
-            anchors = tuple(row.anchors.to_json()["anchors"])  # type: ignore[arg-type]
+            anchors: Any = row.anchors.to_json()["anchors"]
             motion = replace(
-                motion, anchors=anchors, seed=row.seed, model=self.models.name, loop=row.anchors.loop,
+                motion, anchors=tuple(anchors), seed=row.seed, model=self.models.name, loop=row.anchors.loop,
                 provenance=self._provenance(settings),
             )  # fmt: skip
             report = replace(

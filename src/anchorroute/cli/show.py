@@ -25,7 +25,7 @@ def print_report(report: Report, *, as_json: bool = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     if report.anchors:
         table = Table(title="Anchors, measured on the written file" if report.source else "Anchors")
         for name, side in zip(("anchor", "time", "joint", "target (m)", "reached (m)", "mm", ""), "rrlrrrl"):

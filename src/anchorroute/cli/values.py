@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from anchorroute.anchors import Anchor, AnchorSet
+    from anchorroute.motion.motion import Motion
     from anchorroute.routesolver import Adam, GaussNewton, Off
 
 EXAMPLE = "'2.0s left_wrist 0.4,1.2,2.0' (seconds, or frames as 40f; _ leaves a coordinate free)"
@@ -60,4 +61,32 @@ def solver_from(name: str, steps: int | None) -> GaussNewton | Adam | Off:
         return Off()
     if name == "adam":
         return Adam() if steps is None else replace(Adam(), steps=steps)
-    return GaussNewton() if steps is None else replace(GaussNewton(), steps=steps)
+    return GaussNewton() if steps is None else replace(GaussNewton(), iterations=steps)
+
+
+def read_motion(path: Path) -> Motion:
+    """A motion file, or HumanML3D features as .npy."""
+    from anchorroute.motion.motion import Motion
+
+    if path.suffix.lower() != ".npy":
+        return Motion.load(path)
+    import numpy as np
+
+    from anchorroute.errors import FormatError
+
+    try:
+        return Motion.from_features(np.load(path, allow_pickle=False))
+    except (ValueError, EOFError) as error:
+        raise FormatError(f"{path}: no array of features ({error}); give [frames, 263], not normalised") from None
+
+
+def seconds_range(text: str) -> tuple[float, float | None]:
+    """'1.5-4' as (1.5, 4.0); an open end is None."""
+    match = re.fullmatch(r"\s*([0-9.]*)s?\s*-\s*([0-9.]*)s?\s*", text)
+    if match is None or not any(match.groups()):
+        raise click.UsageError(f"--trim {text!r} is no range; write seconds as 1.5-4, 1.5- or -4")
+    start, stop = match.groups()
+    try:
+        return (float(start) if start else 0.0), (float(stop) if stop else None)
+    except ValueError:
+        raise click.UsageError(f"--trim {text!r} is no range; write seconds as 1.5-4, 1.5- or -4") from None
