@@ -303,7 +303,7 @@ class LossWeights:
     """Recovered root in metres: small velocity errors add up to metres."""
     joints: float = 0.25
     """Recovered global joints in metres. With root and joints at 1 the path crowds out the pose."""
-    acceleration: float = 5.0
+    acceleration: float = 2.0
     """Second difference of the recovered joints in metres: the eye sees jitter first."""
 
 
