@@ -9,6 +9,7 @@ becomes a clip of its own (id with a letter and `_` before it) under the same ru
     train.normalise(train[0].features)
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,10 +28,11 @@ from anchorroute.data.layout import (
     MAX_ROWS,
     MEAN,
     MIN_ROWS,
-    SPLITS,
     STD,
     TEXTS,
     Entry,
+    no_clip_in_two_splits,
+    plain_entry,
     read_index,
     read_split,
 )
@@ -157,11 +159,14 @@ class Selection:
     """Only clips from these sources ("cmu", "cmu-long", "rocketbox"); None: from all."""
     captioned: bool = False
     """Leave out clips without any caption."""
+    ids: frozenset[str] | None = None
+    """Only these clips, or these parts of clips."""
 
     def wants(self, entry: Entry) -> bool:
-        """Whether the index alone rules the clip out (captions are counted later)."""
+        """Whether the index alone lets the clip in (captions are counted later)."""
         return (
-            (self.weak or not entry.weak)
+            (self.ids is None or any(one == entry.id or one.endswith(f"_{entry.id}") for one in self.ids))
+            and (self.weak or not entry.weak)
             and (self.mirrored or not entry.mirrored)
             and (self.sources is None or entry.source in self.sources)
         )
@@ -175,10 +180,12 @@ def load(
     mirrored: bool = True,
     sources: Sequence[str] | None = None,
     captioned: bool = False,
+    ids: Sequence[str] | None = None,
 ) -> Dataset:
-    """Read one split ("train", "val", "test", "all" ...) of a folder or of a packed file."""
+    """Read one split ("train", "val", "test", "all") of a folder or of a packed file; `Selection` has the options."""
     path = Path(path)
-    selection = Selection(weak, mirrored, None if sources is None else tuple(sources), captioned)
+    wanted = None if ids is None else frozenset(ids)
+    selection = Selection(weak, mirrored, None if sources is None else tuple(sources), captioned, wanted)
     if path.is_file():
         from anchorroute.data.pack import read_pack
 
@@ -188,11 +195,21 @@ def load(
     return _read_folder(path, split, selection)
 
 
+def clip_ids(path: str | Path, split: str = "all") -> list[str]:
+    """The ids of a split's clips, without reading any motion."""
+    path = Path(path)
+    if path.is_file():
+        from anchorroute.data.pack import pack_ids
+
+        return pack_ids(path, split)
+    return read_split(path, split)
+
+
 def _read_folder(folder: Path, split: str, selection: Selection) -> Dataset:
     ids = read_split(folder, split)
     no_clip_in_two_splits(folder)
     index = read_index(folder / "index.jsonl")
-    mean, std = (_statistics(folder / name) for name in (MEAN, STD))
+    mean, std = (read_statistics(folder / name) for name in (MEAN, STD))
     clips: list[Clip] = []
     aside: list[Quarantined] = []
     for ident in ids:
@@ -200,52 +217,20 @@ def _read_folder(folder: Path, split: str, selection: Selection) -> Dataset:
         if not selection.wants(entry):
             continue
         try:
-            rows = read_features(folder / FEATURES / f"{ident}.npy")
-            captions = read_captions(folder / TEXTS / f"{ident}.txt")
+            rows, captions = read_folder_clip(folder, ident)
         except DataError as error:
             aside.append(Quarantined(ident, str(error)))
             continue
-        more, problems = clips_of(entry, torch.from_numpy(rows), captions)
+        more, problems = clips_of(entry, rows, captions)
         clips += [clip for clip in more if clip.captions or not selection.captioned]
         aside += problems
     return Dataset(
-        clips, split=split, mean=mean, std=std, quarantine=aside, fingerprint=lambda: _stored_fingerprint(folder)
+        clips, split=split, mean=mean, std=std, quarantine=aside, fingerprint=lambda: stored_fingerprint(folder)
     )
 
 
-def plain_entry(ident: str, split: str) -> Entry:
-    """What is known of a clip of a folder without an index: HumanML3D's own."""
-    return Entry(
-        id=ident,
-        split=split,
-        source="humanml3d",
-        weak=False,
-        strict=False,
-        mirrored=ident.startswith("M"),
-        take="",
-        start=0,
-        end=0,
-        rows=0,
-        captions=0,
-    )
-
-
-def no_clip_in_two_splits(folder: Path) -> None:
-    """Refuse a folder whose train, val and test lists share a clip, or a clip and its mirror image."""
-    seen: dict[str, str] = {}
-    for split in SPLITS:
-        if not (folder / f"{split}.txt").exists():
-            continue
-        for ident in read_split(folder, split):
-            base = ident.removeprefix("M")
-            if seen.setdefault(base, split) != split:
-                raise DataError(
-                    f"{folder}: clip {base} is in {seen[base]}.txt and in {split}.txt (as itself or mirrored); "
-                    "delete it from one, or every score on it is meaningless"
-                )
-
-
-def _statistics(path: Path) -> Float[Tensor, "263"]:
+def read_statistics(path: Path) -> Float[Tensor, "263"]:
+    """Mean or deviation of a folder."""
     try:
         values = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -253,6 +238,12 @@ def _statistics(path: Path) -> Float[Tensor, "263"]:
     if values.shape != (DIM,) or not np.isfinite(values).all():
         raise DataError(f"{path}: must hold {DIM} finite numbers, has shape {values.shape}")
     return torch.from_numpy(values.astype(np.float32))
+
+
+def read_folder_clip(folder: Path, ident: str) -> tuple[Float[Tensor, "frames 263"], tuple[Caption, ...]]:
+    """A clip's features and all its captions."""
+    rows = read_features(folder / FEATURES / f"{ident}.npy")
+    return torch.from_numpy(rows), read_captions(folder / TEXTS / f"{ident}.txt")
 
 
 def read_features(path: Path) -> Float[np.ndarray, "frames 263"]:
@@ -314,9 +305,8 @@ def _letters(number: int) -> str:
     return letters
 
 
-def _stored_fingerprint(folder: Path) -> str:
-    import json
-
+def stored_fingerprint(folder: Path) -> str:
+    """The folder's fingerprint: as its build noted it, else computed from the files."""
     if (folder / BUILD).exists():
         return str(json.loads((folder / BUILD).read_text())["fingerprint"])
     return fingerprint_of(folder)

@@ -75,6 +75,38 @@ def read_split(folder: Path, split: str) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
+def plain_entry(ident: str, split: str) -> Entry:
+    """What is known of a clip of a folder without an index: HumanML3D's own."""
+    return Entry(
+        id=ident,
+        split=split,
+        source="humanml3d",
+        weak=False,
+        strict=False,
+        mirrored=ident.startswith("M"),
+        take="",
+        start=0,
+        end=0,
+        rows=0,
+        captions=0,
+    )
+
+
+def no_clip_in_two_splits(folder: Path) -> None:
+    """Refuse a folder whose train, val and test lists share a clip, or a clip and its mirror image."""
+    seen: dict[str, str] = {}
+    for split in SPLITS:
+        if not (folder / f"{split}.txt").exists():
+            continue
+        for ident in read_split(folder, split):
+            base = ident.removeprefix("M")
+            if seen.setdefault(base, split) != split:
+                raise DataError(
+                    f"{folder}: clip {base} is in {seen[base]}.txt and in {split}.txt (as itself or mirrored); "
+                    "delete it from one, or every score on it is meaningless"
+                )
+
+
 def digest(content: bytes) -> str:
     """The sha256 of a file's content."""
     return hashlib.sha256(content).hexdigest()

@@ -1,5 +1,7 @@
 """What happens to a clip's joints on their way into a data set: faults found, mirrored, made canonical, features."""
 
+from functools import cache
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -7,7 +9,8 @@ from jaxtyping import Float
 from anchorroute.motion.body import fixed_bones
 from anchorroute.motion.canonical import canonicalise
 from anchorroute.motion.features import from_joints
-from anchorroute.motion.skeleton import MIRROR
+from anchorroute.motion.rotation import frame
+from anchorroute.motion.skeleton import BONE_LENGTHS, CHEST_GROUP, MIRROR, PARENTS, PELVIS_GROUP, REST_OFFSETS
 
 _JUMP = 1.0
 """Metres in one frame (20 m/s): what no joint of a person does."""
@@ -40,8 +43,54 @@ def mirror_joints(joints: Float[torch.Tensor, "frames 22 3"]) -> Float[torch.Ten
     The canonical left and right limbs differ by some millimetres, so swapping joints alone would give a second body:
     like HumanML3D, which mirrors before it puts motion on its skeleton, we keep one.
     """
-    swapped = joints[..., list(MIRROR), :] * torch.tensor([-1.0, 1.0, 1.0], dtype=joints.dtype)
-    return fixed_bones(swapped)
+    return fixed_bones(_swapped(joints))
+
+
+def mirror_rounded(joints: Float[torch.Tensor, "frames 22 3"]) -> Float[torch.Tensor, "frames 22 3"]:
+    """`mirror_joints` of joints on the canonical body, but gentle to small errors in them.
+
+    Taking directions from short bones makes 0.5 mm into 2; here every bone is stretched by the known ratio of its
+    sides, and the rigid groups get the constant by which left and right differ, so an error stays what it is.
+    """
+    swapped = _swapped(joints)
+    bones = torch.cat((swapped[..., :1, :], swapped[..., 1:, :] - swapped[..., list(PARENTS[1:]), :]), -2)
+    lengths = torch.tensor(BONE_LENGTHS, dtype=joints.dtype)
+    stretch = torch.ones_like(lengths)
+    stretch[1:] = lengths[1:] / lengths[list(MIRROR[1:])]
+    moved = bones * stretch[:, None]
+    for group, frames, constants in zip((PELVIS_GROUP, CHEST_GROUP), _frames(swapped), _asymmetry()):
+        turned = torch.einsum("...ij,kj->...ki", frames, constants.to(joints))
+        moved[..., list(group), :] = bones[..., list(group), :] + turned
+    parts = [moved[..., 0, :]]
+    for joint in range(1, len(PARENTS)):
+        parts.append(parts[PARENTS[joint]] + moved[..., joint, :])
+    return torch.stack(parts, -2)
+
+
+def _swapped(joints: Float[torch.Tensor, "*batch 22 3"]) -> Float[torch.Tensor, "*batch 22 3"]:
+    return joints[..., list(MIRROR), :] * torch.tensor([-1.0, 1.0, 1.0], dtype=joints.dtype)
+
+
+def _frames(joints: Float[torch.Tensor, "*batch 22 3"]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Axes fixed to the pelvis and to the chest."""
+    middle = 0.5 * (joints[..., 1, :] + joints[..., 2, :])
+    pelvis = frame(joints[..., 1, :] - joints[..., 2, :], joints[..., 3, :] - middle)
+    chest = frame(joints[..., 13, :] - joints[..., 14, :], joints[..., 12, :] - joints[..., 9, :])
+    return pelvis, chest
+
+
+@cache
+def _asymmetry() -> tuple[torch.Tensor, torch.Tensor]:
+    """What `fixed_bones` adds to the bones of a mirrored pelvis and chest, in their own axes: read off the T-pose."""
+    rest = torch.from_numpy(REST_OFFSETS.astype(np.float64))
+    positions = [rest[0]]
+    for joint in range(1, len(PARENTS)):
+        positions.append(positions[PARENTS[joint]] + rest[joint])
+    swapped = _swapped(torch.stack(positions))
+    change = fixed_bones(swapped) - swapped
+    change = change - torch.cat((change[:1], change[list(PARENTS[1:])]))
+    pelvis, chest = _frames(swapped)
+    return change[list(PELVIS_GROUP)] @ pelvis, change[list(CHEST_GROUP)] @ chest
 
 
 def features_of(joints: Float[torch.Tensor, "clips frames 22 3"]) -> Float[torch.Tensor, "clips frames-1 263"]:

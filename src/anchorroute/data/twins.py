@@ -2,8 +2,8 @@
 
 HumanML3D gave the copies to different splits, so a model can have been trained on the very frames it is tested on
 (91_16 and 105_16, for instance). Copies are found by content: equal poses throughout, possibly at twice the rate
-where the tables disagree on the capture rate. A clip of one copy counts as a clip of all: train clips that share a frame with
-any copy's held-out clip are left out, and weak clips are cut from one copy only.
+where the tables disagree on the capture rate. A clip of one copy counts as a clip of all: train clips
+that share a frame with any copy's held-out clip are left out, and weak clips are cut from one copy only.
 """
 
 from collections import defaultdict
