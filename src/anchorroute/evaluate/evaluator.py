@@ -13,16 +13,17 @@ What is particular about ours:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from anchorroute.errors import DataError
+from anchorroute.errors import CheckpointError, DataError
 
 POSITION_DIM = 67
 RIC = slice(4, 67)
@@ -96,12 +97,40 @@ class OpenEvaluator(nn.Module):
         self.text_tower = TextTower(config)
         self.register_buffer("mean", torch.zeros(INPUT_DIM))
         self.register_buffer("std", torch.ones(INPUT_DIM))
+        self._weights = ""
         self._text_encoder = (text_encoder,)  # in a tuple: a frozen encoder is no part of these weights
+
+    @classmethod
+    def load(cls, path: Path) -> "OpenEvaluator":
+        """Read a checkpoint folder; texts go through the frozen encoder that ships."""
+        from anchorroute import checkpoint
+        from anchorroute.text import TextEncoder
+
+        def build(config: Mapping[str, Any]) -> nn.Module:
+            return cls(EvaluatorConfig(**config), TextEncoder())
+
+        loaded = checkpoint.load(path, kind=cls.__name__, build=build)
+        evaluator: OpenEvaluator = loaded.module
+        evaluator._weights = loaded.id[:8]
+        return evaluator
+
+    @classmethod
+    def shipped(cls) -> "OpenEvaluator":
+        """The one inside the package."""
+        from anchorroute.models import ASSETS
+
+        folder = ASSETS / "evaluator"
+        if not folder.is_dir():
+            raise CheckpointError(
+                "this installation carries no evaluator; train one (`anchorroute train evaluator DATA RUN`) and "
+                "give its checkpoint: --evaluator RUN/evaluator"
+            )
+        return cls.load(folder)
 
     @property
     def id(self) -> str:
         """Which evaluator: written beside every figure."""
-        return self.config.name
+        return f"{self.config.name}-{self._weights}" if self._weights else self.config.name
 
     @torch.no_grad()
     def text(self, captions: list[str]) -> Float[Tensor, "batch 64"]:

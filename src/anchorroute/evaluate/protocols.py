@@ -5,8 +5,7 @@ print, `sweep.py` how to run. Variants with `steps` are the paper's Adam: one ru
 ones on its way.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from anchorroute.errors import RequestError
@@ -27,7 +26,7 @@ class Variant:
     """Whether the generator sees the anchors; without, it is the prior."""
     steps: int = 0
     """Adam: the step at which the run is read."""
-    settings: Mapping[str, object] = field(default_factory=dict)
+    settings: tuple[tuple[str, str], ...] = ()
     """Adam or Gauss-Newton: fields of the solver's config."""
 
     @property
@@ -38,7 +37,7 @@ class Variant:
     @property
     def run(self) -> tuple[object, ...]:
         """Variants with equal keys are snapshots of one run."""
-        return (self.method, self.anchored, tuple(sorted(self.settings.items())))
+        return (self.method, self.anchored, self.settings)
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,16 @@ class Protocol:
 GENERATOR = Variant("generator")
 GAUSS_NEWTON = Variant("GN", "gauss-newton")
 RS = {steps: Variant(f"RS{steps}", "adam", steps=steps) for steps in (100, 200, 500)}
-PLAIN = Variant("plain", "adam", steps=200, settings={"basis": "identity"})
-UNIFORM = Variant("uniform activity", "adam", steps=200, settings={"activity": "uniform"})
+PLAIN = Variant(
+    "plain",
+    "adam",
+    steps=200,
+    settings=(
+        ("basis", "identity"),
+        ("activity", "uniform"),
+    ),
+)
+UNIFORM = Variant("uniform activity", "adam", steps=200, settings=(("activity", "uniform"),))
 ROUTED = Variant("RouteSolver", "adam", steps=200)
 
 
@@ -143,12 +150,12 @@ MECHANISM = Protocol(
     (
         GENERATOR,
         PLAIN,
-        Variant("transport only", "adam", steps=200, settings={"basis": "transport"}),
-        Variant("slope only", "adam", steps=200, settings={"basis": "slope"}),
-        Variant("quadratic", "adam", steps=200, settings={"basis": "quadratic"}),
-        Variant("cubic", "adam", steps=200, settings={"basis": "cubic"}),
+        Variant("transport only", "adam", steps=200, settings=(("basis", "transport"),)),
+        Variant("slope only", "adam", steps=200, settings=(("basis", "slope"),)),
+        Variant("quadratic", "adam", steps=200, settings=(("basis", "quadratic"),)),
+        Variant("cubic", "adam", steps=200, settings=(("basis", "cubic"),)),
         UNIFORM,
-        Variant("shuffled activity", "adam", steps=200, settings={"activity": "shuffled"}),
+        Variant("shuffled activity", "adam", steps=200, settings=(("activity", "shuffled"),)),
         ROUTED,
     ),
 )

@@ -47,6 +47,8 @@ class Shard:
     acceleration: Float[np.ndarray, " clips"]
     seconds: Float[np.ndarray, " clips"]
     """Wall time a clip, its share of its batch."""
+    trace: Float[np.ndarray, "clips steps"]
+    """Mean distance after each step of a solver, metres; no columns where nothing was solved."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -96,6 +98,7 @@ def measure(
     evaluator: Evaluator,
     *,
     seconds: float = 0.0,
+    trace: Float[Tensor, "batch steps"] | None = None,
 ) -> Shard:
     """All figures of a batch of motions; clips differ in length, so joints are taken one clip at a time."""
     embedding = evaluator.motion(features, torch.tensor(lengths))
@@ -121,6 +124,7 @@ def measure(
         rows["counts"].append(np.array([len(anchors)]))
         rows["seconds"].append(np.array([seconds / len(lengths)], np.float32))
     rows["embedding"] = [embedding.float().numpy()]
+    rows["trace"] = [np.zeros((len(lengths), 0), np.float32) if trace is None else trace.float().numpy()]
     return Shard(**{name: np.concatenate(values) for name, values in rows.items()})
 
 

@@ -31,6 +31,7 @@ from anchorroute.evaluate.results import Cell, Result
 from anchorroute.motion import features as feats
 
 SHUFFLES = 50
+AMOUNTS = (0.0, 0.25, 0.5, 1.0)
 TEXT_BATCH = 64
 
 
@@ -100,7 +101,7 @@ def damage_curve(
     text: Float[Tensor, "n e"],
     reference: Float[Tensor, "m e"],
     *,
-    amounts: Sequence[float] = (0.0, 0.25, 0.5, 1.0),
+    amounts: Sequence[float] = AMOUNTS,
     seed: int = 0,
 ) -> Curve:
     """Scores of captioned clips damaged by growing amounts; FID is against `reference`, real held-out clips.
@@ -120,7 +121,7 @@ def wrong_text_curve(
     text: Float[Tensor, "n e"],
     clips: Sequence[Clip],
     *,
-    amounts: Sequence[float] = (0.0, 0.25, 0.5, 1.0),
+    amounts: Sequence[float] = AMOUNTS,
     seed: int = 0,
 ) -> Curve:
     """Scores as a growing share of clips gets another clip's caption; FID does not see texts."""
@@ -193,7 +194,13 @@ class Trust:
 
 
 def trust(
-    evaluator: Evaluator, test: Sequence[Clip], train: Sequence[Clip], *, seed: int = 0, sizes: Sequence[int] = ()
+    evaluator: Evaluator,
+    test: Sequence[Clip],
+    train: Sequence[Clip],
+    *,
+    seed: int = 0,
+    sizes: Sequence[int] = (),
+    amounts: Sequence[float] = AMOUNTS,
 ) -> Trust:
     """Run all checks; `test` may hold clips without captions, which serve the distribution checks alone."""
     captioned = [clip for clip in test if clip.captions and not clip.weak]
@@ -220,8 +227,8 @@ def trust(
         mean, spread = halves_fid(everything, size, generator=torch.Generator().manual_seed(seed))
         floors.append((size, mean, spread))
     reference = embed_clips(evaluator, [clip.features for clip in train if not clip.mirrored and not clip.weak])
-    curves = [damage_curve(evaluator, damage, captioned, text, everything) for damage in DEGRADATIONS]
-    curves.append(wrong_text_curve(motion, text, captioned))
+    curves = [damage_curve(evaluator, damage, captioned, text, everything, amounts=amounts) for damage in DEGRADATIONS]
+    curves.append(wrong_text_curve(motion, text, captioned, amounts=amounts))
     return Trust(evaluator.id, tuple(scores), tuple(floors), fid(reference, everything), tuple(curves))
 
 
