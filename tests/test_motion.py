@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from anchorroute.errors import AnchorError, FormatError
 from anchorroute.motion import body, features
+from anchorroute.motion import motion as motion_module
 from anchorroute.motion.canonical import Placement, place
 from anchorroute.motion.motion import CONTACT_SPEED, Motion
 from anchorroute.motion.skeleton import CONTACT_JOINTS, MIRROR, joint_index
@@ -56,6 +57,15 @@ def test_from_features_is_from_the_joints_that_they_recover() -> None:
     motion = Motion.from_features(values.numpy(), text="t")
     np.testing.assert_allclose(motion.joints, body.fixed_bones(features.to_joints(values)).numpy(), atol=1e-5)
     assert motion.text == "t" and motion.fps == 20.0 and motion.seconds == pytest.approx((FRAMES - 1) / 20)
+
+
+def test_long_motions_are_posed_in_blocks_that_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    joints = walk(400, 3).numpy()
+    whole = Motion.from_joints(joints)
+    monkeypatch.setattr(motion_module, "_BLOCK", 90)
+    parts = Motion.from_joints(joints)
+    np.testing.assert_allclose(parts.rotations, whole.rotations, atol=1e-6)
+    np.testing.assert_allclose(parts.joints, whole.joints, atol=1e-6)
 
 
 def test_a_motion_cannot_be_changed_in_place() -> None:

@@ -34,6 +34,7 @@ _DECIMALS: dict[str, int] = {"cm": 5, "m": 7}
 #: Where the body goes on beyond its last joints, metres: crown, toes, finger tips.
 _ENDS = {15: (0.0, 0.19, 0.0), 10: (0.0, 0.0, 0.07), 11: (0.0, 0.0, 0.07), 20: (0.18, 0.0, 0.0), 21: (-0.18, 0.0, 0.0)}
 _SAME_OFFSET = 1e-4
+_BLOCK = 4096
 
 
 def load(path: str | Path | bytes) -> Motion:
@@ -44,7 +45,9 @@ def load(path: str | Path | bytes) -> Motion:
     own = _own_skeleton(raw)
     if own is not None:
         return own
-    return Motion.from_joints(retarget.to_22(raw), raw.fps)
+    fps, joints = raw.fps, retarget.to_22(raw)
+    del raw  # the largest thing in memory when the capture is long
+    return Motion.from_joints(joints, fps)
 
 
 def _own_skeleton(raw: RawBvh) -> Motion | None:
@@ -62,11 +65,19 @@ def _own_skeleton(raw: RawBvh) -> Motion | None:
         return None
     for per_metre in _PER_METRE.values():
         if np.allclose(raw.offsets[order] / per_metre, REST_OFFSETS, atol=_SAME_OFFSET):
-            root = raw.world()[0][:, order[0]] / per_metre
-            matrices = np.stack([raw.local_rotations(node) for node in order], axis=1)
-            turns = rotation.quat_continuous(rotation.matrix_to_quat(torch.from_numpy(matrices)))
-            return Motion(root=root, rotations=turns.numpy(), fps=raw.fps)
+            return _as_written(raw, order, per_metre)
     return None
+
+
+def _as_written(raw: RawBvh, order: list[int], per_metre: float) -> Motion:
+    root = np.empty((raw.frames, 3), dtype=np.float32)
+    turns = np.empty((raw.frames, len(JOINTS), 4), dtype=np.float32)
+    for start in range(0, raw.frames, _BLOCK):
+        window = (start, start + _BLOCK)
+        root[slice(*window)] = raw.world(*window)[0][:, order[0]] / per_metre
+        matrices = np.stack([raw.local_rotations(node, *window) for node in order], axis=1)
+        turns[slice(*window)] = rotation.matrix_to_quat(torch.from_numpy(matrices)).numpy()
+    return Motion(root=root, rotations=rotation.quat_continuous(torch.from_numpy(turns)).numpy(), fps=raw.fps)
 
 
 def save(

@@ -36,6 +36,8 @@ CONTACT_SPEED = math.sqrt(0.002) * FPS
 #: What the file endings mean. The modules are imported when wanted: they import this one.
 _MODULES = {".bvh": "bvh", ".bvh.xz": "bvh", ".glb": "glb", ".npz": "npz", ".html": "html"}
 
+#: Long captures are worked on this many frames at a time.
+_BLOCK, _OVERLAP = 4096, 64
 _UNIT_TOLERANCE = 1e-3
 _FLOAT_STEP = 1e-6
 _TIME_TOLERANCE = 1e-6
@@ -77,9 +79,10 @@ class Motion:
             raise FormatError(f"rotations must be unit quaternions (w, x, y, z); one has the norm {worst:.4f}")
         if not (isinstance(self.fps, int | float) and math.isfinite(self.fps) and self.fps > 0):
             raise FormatError(f"fps is {self.fps!r}; it must be a number above 0")
+        rotations /= norms
         self._put(
-            root=_frozen(root.astype(np.float32)),
-            rotations=_frozen((rotations / norms).astype(np.float32)),
+            root=_frozen(root.astype(np.float32, copy=False)),
+            rotations=_frozen(rotations.astype(np.float32, copy=False)),
             fps=float(self.fps),
             anchors=tuple(_plain("anchors", list(self.anchors))),
             provenance=_plain("provenance", dict(self.provenance)),
@@ -97,14 +100,13 @@ class Motion:
     @classmethod
     def from_joints(cls, joints: Float[np.ndarray, "frames 22 3"], fps: float = FPS, **about: Any) -> Motion:
         """The fixed-bone body nearest in pose to these joint positions; `about` takes text, anchors, seed and so on."""
-        points = _finite("joints", joints, (22, 3))
-        root, rotations = body.rotations(torch.from_numpy(points))
-        return cls(root=root.numpy(), rotations=rotations.numpy(), fps=fps, **about)
+        root, rotations = _posed(_finite("joints", joints, (22, 3)))
+        return cls(root=root, rotations=rotations, fps=fps, **about)
 
     @classmethod
     def from_features(cls, values: Float[np.ndarray, "frames 263"], **about: Any) -> Motion:
         """From HumanML3D features, not normalised, at 20 fps."""
-        points = features.to_joints(torch.from_numpy(_finite("features", values, (features.DIM,))))
+        points = features.to_joints(torch.from_numpy(_finite("features", values, (features.DIM,)).astype(np.float64)))
         return cls.from_joints(points.numpy(), FPS, **about)
 
     @classmethod
@@ -143,8 +145,12 @@ class Motion:
     @cached_property
     def joints(self) -> Float[np.ndarray, "frames 22 3"]:
         """Where the joints are: forward kinematics of the rotations on canonical bones."""
-        points = body.forward_kinematics(torch.from_numpy(self.root.copy()), torch.from_numpy(self.rotations.copy()))
-        return _frozen(points.numpy())
+        joints = np.empty((self.frames, len(JOINTS), 3), dtype=np.float32)
+        for start in range(0, self.frames, _BLOCK):
+            window = slice(start, start + _BLOCK)
+            root, turns = (torch.from_numpy(array[window].copy()) for array in (self.root, self.rotations))
+            joints[window] = body.forward_kinematics(root, turns).numpy()
+        return _frozen(joints)
 
     def at(self, seconds: float) -> Float[np.ndarray, "22 3"]:
         """The joints at a time, between frames by a straight line, outside of the clip its nearest end."""
@@ -242,8 +248,24 @@ class Motion:
         )
 
 
+def _posed(joints: Array) -> tuple[Array, Array]:
+    """`body.rotations` of a motion of any length in bounded memory; blocks overlap by more than its filter's reach."""
+    root = np.empty((len(joints), 3), dtype=np.float32)
+    rotations = np.empty((len(joints), len(JOINTS), 4), dtype=np.float32)
+    for start in range(0, len(joints), _BLOCK):
+        stop, low = min(start + _BLOCK, len(joints)), max(start - _OVERLAP, 0)
+        places, turns = body.rotations(torch.from_numpy(joints[low : stop + _OVERLAP].astype(np.float64)))
+        inner = slice(start - low, stop - low)
+        signs = 1.0 if start == 0 else np.sign((turns[start - low - 1].numpy() * rotations[start - 1]).sum(-1))[:, None]
+        root[start:stop], rotations[start:stop] = places[inner].numpy(), signs * turns[inner].numpy()
+    return root, rotations
+
+
 def _finite(name: str, values: Any, tail: tuple[int, ...]) -> Array:
-    array = np.array(values, dtype=np.float64)
+    """A copy as floats: float32 stays so, all else becomes float64."""
+    array = np.array(values)
+    if array.dtype != np.float32:
+        array = array.astype(np.float64)
     if array.ndim != len(tail) + 1 or array.shape[1:] != tail:
         wanted = ", ".join(["frames", *map(str, tail)])
         raise FormatError(f"{name} have the shape {array.shape}; [{wanted}] is wanted")
