@@ -198,4 +198,4 @@ def _standing() -> tuple[Float[np.ndarray, "263"], Float[np.ndarray, "263"]]:
     turns = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(2, len(JOINTS), 4)
     joints = body.forward_kinematics(still, turns)
     joints = joints - torch.tensor([0.0, float(joints[..., 1].min()), 0.0])
-    return features.from_joints(joints)[0].numpy(), np.full(features.DIM, 0.02, dtype=np.float32)
+    return features.from_joints(joints)[0].numpy(), np.full(features.DIM, 0.03, dtype=np.float32)
