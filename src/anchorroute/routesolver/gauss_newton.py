@@ -33,12 +33,14 @@ from anchorroute.routesolver.rows import TOLERANCE, Rows, Term
 class GaussNewton:
     """Settings of the Gauss-Newton solver; the defaults are the product's."""
 
-    iterations: int = 24
+    iterations: int = 40
     jacobians: int = 8
     """At most so many Jacobians a sample."""
+    patience: float = 0.08
+    """Disappointing steps a row before a new Jacobian: it costs as many passes as there are rows, a step one."""
     stop: float = 1e-4
     """Metres: closer than this is met, for an anchor of the default tolerance; it scales with the tolerance."""
-    mu: float = 1e-7
+    mu: float = 1e-8
     nu: float = 1e-3
     """Initial damping, as a share of the mean diagonal of J J'."""
     radius: float = 2.5
@@ -74,6 +76,7 @@ class _State:
     nu: Float[Tensor, " batch"]
     age: Int[Tensor, " batch"]
     formed: Int[Tensor, " batch"]
+    misses: Int[Tensor, " batch"]
     stalls: Int[Tensor, " batch"]
     releases: Int[Tensor, " batch"]
     done: Bool[Tensor, " batch"]
@@ -89,6 +92,8 @@ _GOOD, _POOR = 0.6, 0.2
 _CALM = 0.9
 """A step that leaves more than this share of the misfit is a stall."""
 _PATIENCE = 3
+_POLISH = 5.0
+"""Groups within so many times what is enough are worth further steps, but no new Jacobian, and no patience."""
 
 
 def solve(
@@ -123,8 +128,9 @@ class _Run:
         w = residual.new_zeros(batch, self.prior.time.shape[2], self.prior.code.shape[0])
         self.state = _State(
             w, start, residual, torch.ones_like(self.before), torch.full((batch,), torch.nan, device=device),
-            zero + _STALE, zero.clone(), zero.clone(), zero.clone(), never, never.clone(),
+            zero + _STALE, zero.clone(), zero.clone(), zero.clone(), zero.clone(), never, never.clone(),
         )  # fmt: skip
+        self.patience = max(1, int(config.patience * len(self.rows)))
         shape = (batch, len(self.rows), *w.shape[1:])
         self.jacobian = residual.new_zeros(shape) if self.dense else residual.new_zeros(batch, 0, *w.shape[1:])
         if warm is not None:
@@ -309,15 +315,20 @@ class _Run:
         """Damping and the Jacobian's age after a trial step."""
         state = self.state
         old = state.age > 0
-        can_form = (state.formed < self.config.jacobians) & self.dense
+        can_form = (state.formed < self.config.jacobians) & self.dense & ~self._polishing()
         good, poor = better & (gain > _GOOD), better & (gain < _POOR)
-        renew = old & can_form & (poor | ~better)
+        state.misses = state.misses + (poor | ~better).long()
+        renew = old & can_form & (poor | ~better) & (state.misses >= self.patience)
+        state.misses = torch.where(renew, 0, state.misses)
         state.nu = torch.where(good, state.nu * 0.1, state.nu)
         state.nu = torch.where(poor & ~renew, state.nu * 3, state.nu)
         state.nu = torch.where(~better & ~renew, state.nu.clamp(min=10 * self.config.mu) * 8, state.nu)
         state.age = torch.where(renew, _STALE, state.age + 1)
         calm = (~better & ~renew) | (better & (left > _CALM))
         state.stalls = torch.where(calm, state.stalls + 1, torch.zeros_like(state.stalls))
+
+    def _polishing(self) -> Bool[Tensor, " batch"]:
+        return (self.rows.errors(self.state.residual) <= _POLISH * self.enough).all(1)
 
     def _move(self, better: Tensor, w: Tensor, joints: Tensor, residual: Tensor) -> None:
         state = self.state
@@ -330,9 +341,11 @@ class _Run:
         state, config = self.state, self.config
         errors = self.rows.errors(state.residual)
         state.met = (errors <= self.enough).all(1)
-        stuck = ~state.met & (state.stalls >= _PATIENCE)
-        last = stuck & ((state.releases >= config.releases) | (errors <= self.rows.tolerance).all(1))
+        stuck = ~state.met & (state.stalls >= torch.where(self._polishing(), 1, _PATIENCE))
+        close = (errors <= self.rows.tolerance).all(1)
+        last = stuck & ((state.releases >= config.releases) | close)
         state.done = state.done | state.met | last
+        state.met = state.met | (state.done & close)
         release = stuck & ~last
         share = (self.rows.tolerance / errors.clamp(min=1e-12)).clamp(max=1.0)
         state.trust = torch.where(release[:, None] & (self.rows.tolerance > 0), share, state.trust)

@@ -21,7 +21,7 @@ class Off:
     """No refinement: the generated motion as it is, measured."""
 
 
-def refine(  # noqa: PLR0913 - five things define a problem, the rest is optional and by name
+def refine(
     u0: Float[Tensor, "batch tokens code"],
     decode: Decode,
     observed: Sequence[Observed],
