@@ -41,7 +41,7 @@ def two_process_run(data: Path, run: Path, devices: int) -> None:
     from anchorroute import tokenizer as tokenizers
     from anchorroute.data.humanml3d import load
     from anchorroute.train.corpus import Corpus
-    from anchorroute.train.loop import LoopConfig, fit
+    from anchorroute.train.loop import LoopConfig, fit, leave
     from anchorroute.train.presets import Options
     from anchorroute.train.tokenizer import TokenizerTask, TokenizerTaskConfig
 
@@ -50,12 +50,14 @@ def two_process_run(data: Path, run: Path, devices: int) -> None:
     dataset = load(data, "train")
     corpus = Corpus.of(dataset)
     torch.manual_seed(0)
+    # One process: the same weights, then the whole batch; two: half of it each.
     config = replace(tokenizers.debug(), keep_levels=(0.0, 0.0, 1.0), dead_below=0.0, kmeans=False)
     trainer = tokenizers.TokenizerTrainer(tokenizers.Tokenizer(config))
     trainer.tokenizer.set_statistics(dataset.mean.numpy(), dataset.std.numpy())
     task = TokenizerTask(trainer, corpus, corpus, TokenizerTaskConfig(windows=(40,), validation_clips=1), 0)
     loop = LoopConfig(batch=8, lr=1e-3, warmup=5, steps=20, validations=1, log_every=1, precision="32-true")
     fit(task, loop, run, fabric=fabric)
+    leave(fabric)
 
 
 if __name__ == "__main__":

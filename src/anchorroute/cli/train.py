@@ -100,6 +100,17 @@ _TOKENIZER = click.option(
 @train.command()
 @_TOKENIZER
 @options
+def decoder(data: Path, run: Path, preset: Any, tokens: Path, **chosen: Any) -> None:
+    """Tune a tokenizer's decoder; its tokens, and what was trained on them, stay valid."""
+    prepared = _prepare(chosen)
+    from anchorroute.train import presets
+
+    _report(presets.decoder(preset, data, run, tokens, prepared), run)
+
+
+@train.command()
+@_TOKENIZER
+@options
 def prior(data: Path, run: Path, preset: Any, tokens: Path, **chosen: Any) -> None:
     """Text to first-level tokens: Transition Masked Diffusion."""
     prepared = _prepare(chosen)
@@ -144,6 +155,54 @@ def control(
     from anchorroute.train import presets
 
     _report(presets.control(preset, data, run, family, tokens, on, finer, prepared), run)
+
+
+@train.command()
+@options
+def evaluator(data: Path, run: Path, preset: Any, **chosen: Any) -> None:
+    """The open evaluator: text and motion in one space, for judging what is generated."""
+    prepared = _prepare(chosen)
+    from anchorroute.train import evaluator_preset
+
+    _report(evaluator_preset.evaluator(preset, data, run, prepared), run)
+
+
+_PART = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@train.command()
+@click.option("--tokenizer", "tokens", type=_PART, required=True, help="Checkpoint of the tokenizer.")
+@click.option("--prior", "on", type=_PART, required=True, help="Checkpoint of the prior.")
+@click.option("--residual", "finer", type=_PART, help="Checkpoint of the finer levels' network.")
+@click.option("--control", "adapters", type=_PART, multiple=True, help="Checkpoint folder control-FAMILY; repeatable.")
+@click.option("--storage", type=click.Choice(["int8", "float16", "float32"]), default="int8", show_default=True)
+@click.option("--guidance", type=float, help="Written to settings.json; choose it on validation clips.")
+@click.argument("data", type=click.Path(exists=True, path_type=Path))
+@click.argument("out", type=click.Path(file_okay=False, path_type=Path))
+def assemble(
+    data: Path,
+    out: Path,
+    tokens: Path,
+    on: Path,
+    finer: Path | None,
+    adapters: tuple[Path, ...],
+    storage: Any,
+    guidance: float | None,
+) -> None:
+    """Put trained parts into one model folder OUT, stored in few bits, with the solver's norm measured on DATA."""
+    from anchorroute.data.humanml3d import load
+    from anchorroute.train import assemble as assembling
+    from anchorroute.train.corpus import Corpus
+
+    control = {folder.name.removeprefix("control-"): folder for folder in adapters}
+    settings = None if guidance is None else {"guidance": guidance}
+    corpus = Corpus.of(load(data, "train", mirrored=True))
+    sizes = assembling.assemble(
+        assembling.Parts(tokens, on, finer, control), corpus, out, storage=storage, settings=settings
+    )
+    for name, size in sizes.items():
+        click.echo(f"{size / 2**20:8.2f} MiB  {name}")
+    click.echo(f"{sum(sizes.values()) / 2**20:8.2f} MiB  {out}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from lightning_fabric import Fabric
@@ -186,7 +187,7 @@ class _Loop:
                 self.at = replace(self.at, step=self.at.step + 1, seconds=seconds)
                 spent = config.spent(self.at.step, self.at.seconds)
                 if self.at.step % config.log_every == 0 or spent == 1:
-                    row = self.journal.step(self.at.step, self.at.seconds, logged)
+                    row = self.journal.step(self.at.step, self.at.seconds, self._mean(logged))
                     progress.show(spent, self.at.step, self.at.seconds, row)
                 if spent >= (self.at.validations + 1) / config.validations or spent == 1:
                     self._validate(spent)
@@ -206,6 +207,13 @@ class _Loop:
         if self.fabric.world_size == 1:
             return seconds
         return float(self.fabric.broadcast(seconds))
+
+    def _mean(self, scalars: dict[str, Tensor | float]) -> dict[str, Tensor | float]:
+        """Each process sees its share of the batch; the log shows the whole."""
+        if self.fabric.world_size == 1:
+            return scalars
+        reduced = self.fabric.all_reduce({k: torch.as_tensor(v) for k, v in scalars.items()}, reduce_op="mean")
+        return cast("dict[str, Tensor | float]", reduced)
 
     def _impatient(self) -> bool:
         return self.config.patience is not None and self.at.stale >= self.config.patience
@@ -259,9 +267,17 @@ class _Loop:
 
     def _take_best(self) -> None:
         """Leave the best averaged weights in the model."""
+        self.fabric.barrier()  # the first process writes them
         best = latest(self.folder, best=True)
         if best is not None:
             best.restore_average(self.task)
+
+
+def leave(fabric: Fabric) -> None:
+    """End the process group; without this, gloo can hang when the interpreter shuts down."""
+    if fabric.world_size > 1:
+        fabric.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:

@@ -28,12 +28,12 @@ from anchorroute.observation import family as family_of
 from anchorroute.text import TextEncoder
 from anchorroute.train.control import ControlTask, ControlTaskConfig, Frozen
 from anchorroute.train.corpus import Corpus, rng
-from anchorroute.train.loop import Finished, LoopConfig, Task, fit
+from anchorroute.train.loop import Finished, LoopConfig, Task, fit, leave
 from anchorroute.train.prior import Captioned, DrawConfig, PriorTask, PriorTaskConfig, ResidualTask
 from anchorroute.train.state import claim, commit, latest
 from anchorroute.train.texts import TextStore
-from anchorroute.train.tokenizer import TokenizerTask, TokenizerTaskConfig
-from anchorroute.train.tokens import TokenStore
+from anchorroute.train.tokenizer import DecoderTask, DecoderTaskConfig, TokenizerTask, TokenizerTaskConfig
+from anchorroute.train.tokens import TokenStore, encoder_hash
 
 Preset = Literal["open", "paper", "debug"]
 
@@ -150,6 +150,7 @@ def export(
             "validation": {k: round(v, 6) for k, v in finished.figures.items()},
         }
         checkpoint.save(folder, module, config, about, on_top_of=on_top_of)
+    leave(fabric)
     return finished
 
 
@@ -192,8 +193,35 @@ def tokenizer(
     identity = {"config": asdict(config), "task": asdict(how), "data": material.fingerprint}
     identity |= {"start": str(start)} if start is not None else {}
     result = run("tokenizer", preset, folder, _TOKENIZER_LOOPS[preset], options, identity, build)
-    model = cast("TokenizerTask", result[0]).trainer.tokenizer
+    model = cast("TokenizerTask", result[0]).model.tokenizer
     return export(folder / "tokenizer", result, model, config, {"data": material.fingerprint})
+
+
+_DECODER_LOOPS: dict[Preset, LoopConfig] = {
+    "open": LoopConfig(batch=32, lr=4e-4, warmup=100, ema=0.998, minutes=25, validations=5),
+    "paper": LoopConfig(batch=128, lr=2e-4, warmup=100, steps=3_000),
+    "debug": LoopConfig(batch=8, lr=1e-3, warmup=2, steps=6, validations=1, log_every=2, precision="32-true"),
+}
+
+
+def decoder(preset: Preset, data: Path, folder: Path, tokenizer: Path, options: Options = Options()) -> Finished:
+    """Tune a tokenizer's decoder behind the tokens that it has; leaves the checkpoint `tokenizer`.
+
+    The tokens stay, so networks trained on the old checkpoint serve the new one: give it to their command once
+    more, and their checkpoints are written for it.
+    """
+    below = checkpoint.load(tokenizer, kind="Tokenizer")
+    how = DecoderTaskConfig() if preset != "debug" else DecoderTaskConfig(windows=(40,), validation_clips=2)
+    material = Material.read(data, captioned=False)
+    tokens = TokenStore.of(below.module, material.train)
+
+    def build() -> DecoderTask:
+        return DecoderTask(below.module, tokens, material.train, material.validation, how, options.seed)
+
+    identity = {"task": asdict(how), "data": material.fingerprint, "tokenizer": below.id}
+    result = run("decoder", preset, folder, _DECODER_LOOPS[preset], options, identity, build)
+    provenance = {"data": material.fingerprint, "before_tuning": below.id}
+    return export(folder / "tokenizer", result, below.module, below.config, provenance)
 
 
 # -------------------------------------------------------------------------------------------------------------- prior
@@ -221,7 +249,8 @@ def prior(preset: Preset, data: Path, folder: Path, tokenizer: Path, options: Op
         noise = tmd.Path(tokens.codebooks[0], path)
         return PriorTask(transformers.Transformer(config), noise, train, validation, how, options.seed)
 
-    identity = {"config": asdict(config), "task": asdict(how), "data": material.fingerprint, "tokenizer": below.id}
+    identity = {"config": asdict(config), "task": asdict(how), "data": material.fingerprint}
+    identity["tokens"] = encoder_hash(tokens)
     result = run("prior", preset, folder, _PRIOR_LOOPS[preset], options, identity, build)
     provenance = {"data": material.fingerprint, "text_encoder": encoder.id, "path": asdict(path)}
     network = cast("PriorTask", result[0]).model
@@ -262,7 +291,8 @@ def residual(preset: Preset, data: Path, folder: Path, tokenizer: Path, options:
         network = transformers.ResidualTransformer(config)
         return ResidualTask(network, tokens, train, validation, how, options.seed)
 
-    identity = {"config": asdict(config), "task": asdict(how), "data": material.fingerprint, "tokenizer": below.id}
+    identity = {"config": asdict(config), "task": asdict(how), "data": material.fingerprint}
+    identity["tokens"] = encoder_hash(tokens)
     result = run("residual", preset, folder, _RESIDUAL_LOOPS[preset], options, identity, build)
     provenance = {"data": material.fingerprint, "text_encoder": encoder.id}
     network = cast("ResidualTask", result[0]).model

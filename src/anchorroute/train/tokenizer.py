@@ -1,4 +1,4 @@
-"""Learning the motion tokenizer: random windows in, reconstruction out; validation on whole clips.
+"""Learning the motion tokenizer, and tuning its decoder once the tokens stand; validation on whole clips.
 
 The score that decides what is best is the root-aligned error plus a share of the level-1 error at random root
 anchors: the first is what the eye sees, the second is the floor of everything that anchors can ask of tokens.
@@ -13,9 +13,19 @@ from torch import Tensor
 
 from anchorroute.evaluate.metrics import foot_skating, jerk
 from anchorroute.motion import features as feats
-from anchorroute.tokenizer import LossWeights, Reconstruction, TokenizerTrainer, perplexity, tokenizer_loss
+from anchorroute.tokenizer import (
+    PAD,
+    RATE,
+    LossWeights,
+    Reconstruction,
+    Tokenizer,
+    TokenizerTrainer,
+    perplexity,
+    tokenizer_loss,
+)
 from anchorroute.train.corpus import Corpus, rng, torch_rng
 from anchorroute.train.loop import Batch, Task
+from anchorroute.train.tokens import TokenStore
 
 _ANCHORS = 8  # random root anchors a clip when the oracle's error is measured
 
@@ -42,11 +52,8 @@ class TokenizerTask(Task):
     ) -> None:
         super().__init__()
         self.model = trainer
-        self.trainer = trainer
         self.corpus, self.config, self.seed = train, config, seed
-        count = min(config.validation_clips, len(validation))
-        chosen = rng(seed, 0, 1).permutation(len(validation))[:count]
-        self.validation = [validation.whole(int(i)) for i in chosen]
+        self.validation = _some(validation, config.validation_clips, seed)
 
     def draw(self, step: int, size: int) -> Batch:
         """Windows of one length."""
@@ -60,32 +67,104 @@ class TokenizerTask(Task):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The tokenizer's loss and its parts."""
         generator = torch_rng(self.seed, int(batch["step"][0]), 2)
-        reconstruction = self.trainer(batch["features"], generator)
+        reconstruction = self.model(batch["features"], generator)
         with torch.autocast(batch["features"].device.type, enabled=False):
-            figures = tokenizer_loss(reconstruction, self.trainer.tokenizer, self.config.losses)
-            figures["steps"] = self._step_error(reconstruction)
+            figures = tokenizer_loss(reconstruction, self.model.tokenizer, self.config.losses)
+            figures["steps"] = step_error(reconstruction, self.model.tokenizer)
             figures["loss"] = figures["loss"] + self.config.steps * figures["steps"]
-        return figures | {"perplexity": perplexity(reconstruction.z, self.trainer.tokenizer.config.codes)[0]}
-
-    def _step_error(self, reconstruction: Reconstruction) -> Float[Tensor, ""]:
-        """How much the joints' movement from frame to frame differs, in metres."""
-        tokenizer = self.trainer.tokenizer
-        output = feats.to_joints(tokenizer.denormalise(reconstruction.output))
-        truth = feats.to_joints(tokenizer.denormalise(reconstruction.target))
-        gap: Tensor = (output - truth).diff(dim=1)
-        return gap.norm(dim=-1).mean()
+        return figures | {"perplexity": perplexity(reconstruction.z, self.model.tokenizer.config.codes)[0]}
 
     def validate(self) -> dict[str, float]:
         """Whole clips, one at a time, unpadded."""
-        figures = reconstruction_figures(self.trainer, self.validation, self.seed)
+        figures = reconstruction_figures(self.model.tokenizer, self.validation, self.seed)
         return {"score": figures["aligned_mm"] + 0.1 * figures["anchor_level1_mm"]} | figures
 
 
+@dataclass(frozen=True)
+class DecoderTaskConfig:
+    """How a decoder is tuned behind tokens that no longer change."""
+
+    windows: tuple[int, ...] = (96, 192)  # frames
+    validation_clips: int = 96
+    first_level_alone: float = 0.4  # share of samples that see the first level only, which is where anchors act
+    losses: LossWeights = field(default_factory=lambda: LossWeights(root=0.5, joints=0.5, acceleration=2.0))
+    steps: float = 1.0
+
+
+class DecoderTask(Task):
+    """Tune the decoder alone: encoder and codebooks, so all tokens, stay what the token networks learned.
+
+    Tokens come from whole clips and are cut with their frames, so nothing is encoded in the loop.
+    """
+
+    model: Tokenizer
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        tokens: TokenStore,
+        train: Corpus,
+        validation: Corpus,
+        config: DecoderTaskConfig,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.model = tokenizer
+        tokenizer.requires_grad_(False)
+        tokenizer.decoder.requires_grad_(True)
+        self.tokens, self.corpus, self.config, self.seed = tokens, train, config, seed
+        self.validation = _some(validation, config.validation_clips, seed)
+
+    def draw(self, step: int, size: int) -> Batch:
+        """Tokens and frames of windows of one length, finer levels withheld from a part."""
+        generator = rng(self.seed, step)
+        frames = self.config.windows[int(generator.integers(len(self.config.windows)))]
+        z, features = self.tokens.windows(self.corpus, generator, size, frames // RATE)
+        levels = z.shape[-1]
+        alone = generator.random(size) < self.config.first_level_alone
+        kept = np.where(
+            alone, 1, np.where(generator.random(size) < 0.8, levels, generator.integers(1, levels + 1, size))
+        )
+        hidden = np.arange(levels) >= kept[:, None]
+        return {"z": z.masked_fill(torch.from_numpy(hidden)[:, None], PAD), "features": features}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The reconstruction loss, without its part for the codes."""
+        tokenizer = self.model
+        target = tokenizer.normalise(batch["features"])
+        output = tokenizer.decoder(tokenizer.embed(batch["z"]).transpose(1, 2)).transpose(1, 2).float()
+        made = Reconstruction(target, output, torch.zeros((), device=output.device), batch["z"])
+        with torch.autocast(output.device.type, enabled=False):
+            figures = tokenizer_loss(made, tokenizer, self.config.losses)
+            figures["steps"] = step_error(made, tokenizer)
+            figures["loss"] = figures["loss"] + self.config.steps * figures["steps"]
+        return figures
+
+    def validate(self) -> dict[str, float]:
+        """As the tokenizer's; the first level counts more, since it is what is tuned."""
+        figures = reconstruction_figures(self.model, self.validation, self.seed)
+        return {
+            "score": figures["aligned_mm"] + 0.2 * figures["global_mm"] + 0.1 * figures["anchor_level1_mm"]
+        } | figures
+
+
+def _some(corpus: Corpus, count: int, seed: int) -> list[Float[Tensor, "1 time 263"]]:
+    chosen = rng(seed, 0, 1).permutation(len(corpus))[: min(count, len(corpus))]
+    return [corpus.whole(int(i)) for i in chosen]
+
+
+def step_error(made: Reconstruction, tokenizer: Tokenizer) -> Float[Tensor, ""]:
+    """How much the joints' movement from frame to frame differs, in metres."""
+    output = feats.to_joints(tokenizer.denormalise(made.output))
+    truth = feats.to_joints(tokenizer.denormalise(made.target))
+    gap: Tensor = (output - truth).diff(dim=1)
+    return gap.norm(dim=-1).mean()
+
+
 def reconstruction_figures(
-    trainer: TokenizerTrainer, clips: list[Float[Tensor, "1 time 263"]], seed: int
+    tokenizer: Tokenizer, clips: list[Float[Tensor, "1 time 263"]], seed: int
 ) -> dict[str, float]:
     """Errors in millimetres, code use, and how skating and jerk change against the data."""
-    tokenizer = trainer.tokenizer
     device = tokenizer.mean.device
     rows: list[dict[str, float]] = []
     tokens: list[Tensor] = []

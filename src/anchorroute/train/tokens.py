@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from anchorroute.errors import DataError
 from anchorroute.text import default_cache
 from anchorroute.tokenizer import PAD, RATE, Tokenizer
 from anchorroute.train.corpus import Corpus
@@ -68,6 +69,23 @@ class TokenStore:
         rows = self.starts[variants, clips][:, None] + np.minimum(place, sizes[:, None] - 1)
         ids = np.where(inside[..., None], self.ids[rows], PAD).astype(np.int64)
         return torch.from_numpy(ids)
+
+    def windows(
+        self, corpus: Corpus, generator: np.random.Generator, count: int, size: int
+    ) -> tuple[Int[Tensor, "count size q"], Float[Tensor, "count frames 263"]]:
+        """Random windows of `size` tokens with the frames that they stand for."""
+        room = np.maximum(self.lengths.reshape(-1) - size + 1, 0)
+        total = np.cumsum(room)
+        if total[-1] == 0:
+            raise DataError(f"no clip is as long as a training window of {size} tokens: shorten the window")
+        ticket = generator.integers(total[-1], size=count)
+        place = np.searchsorted(total, ticket, side="right")
+        first = ticket - (total[place] - room[place])
+        rows = (self.starts.reshape(-1)[place] + first)[:, None] + np.arange(size)
+        variant, clip = np.divmod(place, self.lengths.shape[1])
+        frame = corpus.starts[clip] + np.array(self.offsets)[variant] + RATE * first
+        features = corpus.features[frame[:, None] + np.arange(RATE * size)]
+        return torch.from_numpy(self.ids[rows].astype(np.int64)), torch.from_numpy(features)
 
 
 def encoder_hash(tokenizer: Tokenizer) -> str:
