@@ -166,6 +166,20 @@ class Document:
                 document = document.add(at, "pelvis", (x, 0.95, z), free=(False, True, False))
         return document
 
+    def with_anchors(self, anchors: AnchorSet) -> "Document":
+        """An opened anchor file in place of the anchors there are; the clip grows to hold them."""
+        marks = tuple(Mark.of(self.next_id + k, anchor) for k, anchor in enumerate(anchors.anchors))
+        needed = max((mark.at for mark in marks), default=0.0) + 1 / FPS
+        seconds = max(self.seconds, math.ceil(needed * 5) / 5)
+        return replace(
+            self,
+            marks=marks,
+            start=anchors.start,
+            loop=anchors.loop,
+            seconds=seconds,
+            next_id=self.next_id + len(marks),
+        )
+
     def _on_frame(self, at: float) -> float:
         frame = round(at * FPS)
         return min(max(frame / FPS, 0.0), self.last_time)

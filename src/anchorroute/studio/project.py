@@ -167,8 +167,3 @@ def _placement_in(values: list[float] | None) -> Placement | None:
 def _triple(values: list[float]) -> tuple[float, float, float]:
     x, y, z = values
     return float(x), float(y), float(z)
-
-
-def marks_of(anchors: AnchorSet, first_id: int) -> tuple[Mark, ...]:
-    """The marks of an opened anchor file."""
-    return tuple(Mark.of(first_id + k, anchor) for k, anchor in enumerate(anchors.anchors))

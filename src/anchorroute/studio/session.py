@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from anchorroute.anchors import AnchorSet
 from anchorroute.errors import AnchorRouteError
 from anchorroute.motion.motion import Motion
-from anchorroute.result import Result, Sample, Step
+from anchorroute.pipeline import AnchorRoute
+from anchorroute.result import Step
 from anchorroute.studio.document import Document
 from anchorroute.studio.history import History
 from anchorroute.studio.jobs import Job, Runner
@@ -21,26 +21,10 @@ from anchorroute.studio.jobs import Job, Runner
 Event = Literal["document", "job", "history"]
 
 
-class Pipeline(Protocol):
-    """What a session needs of `anchorroute.AnchorRoute`."""
-
-    def __call__(self, text: str, anchors: AnchorSet | None = None, **options: Any) -> Result:
-        """Generate."""
-        ...
-
-    def adjust(self, sample: Sample, anchors: AnchorSet, **options: Any) -> Sample:
-        """Solve a sample again for changed anchors."""
-        ...
-
-    def refine(self, motion: Motion, anchors: AnchorSet, **options: Any) -> Result:
-        """Make a given motion meet anchors."""
-        ...
-
-
 class Session:
     """Document, history and jobs of one browser."""
 
-    def __init__(self, pipeline: Pipeline, document: Document | None = None, *, levels: int = 300) -> None:
+    def __init__(self, pipeline: AnchorRoute, document: Document | None = None, *, levels: int = 300) -> None:
         self._pipeline = pipeline
         self._lock = threading.RLock()
         self._history: History[Document] = History(document or Document(), levels)
@@ -77,6 +61,11 @@ class Session:
         """Be told, on whatever thread it happens, that the document, the history or the job changed."""
         with self._lock:
             self._listeners.append(listener)
+
+    def unsubscribe(self, listener: Callable[[Event], None]) -> None:
+        """No longer be told."""
+        with self._lock:
+            self._listeners = [one for one in self._listeners if one != listener]
 
     # ------------------------------------------------------------------------------------------------------ editing
 
