@@ -258,7 +258,7 @@ def test_guidance_temperature_and_top_k():
     expected = torch.softmax((without + 2 * (conditional - without))[0, 0] / 0.5, -1)
     torch.testing.assert_close(share, expected, atol=0.01, rtol=0)
     assert set(tmd.draw_tokens((many[0], None), draws, Sampling(top_k=2))[0].tolist()) == {1, 2}
-    assert (tmd.draw_tokens((many[0], None), draws, Sampling(temperature=0)) == 2).all()
+    assert (tmd.draw_tokens((many[0], None), draws, Sampling(temperature=0.0)) == 2).all()
 
 
 def test_guidance_one_runs_the_network_once():

@@ -6,7 +6,7 @@ looks alike anywhere in the clip.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
+@runtime_checkable
 class TextContext(Protocol):
     """What the networks read of a text; `text.Text` is one."""
 
@@ -30,6 +31,7 @@ class TextContext(Protocol):
         """True where there is a word piece."""
 
 
+@runtime_checkable
 class Branch(Protocol):
     """A path beside the layers, for the alternatives to AnchorKV; it adds to the stream after every layer."""
 
@@ -120,7 +122,7 @@ def attend(
     q: Float[Tensor, "b h n dh"],
     k: Float[Tensor, "b h m dh"],
     v: Float[Tensor, "b h m dh"],
-    bias: Float[Tensor, "b h n m"] | None,
+    bias: Float[Tensor, "#b #h #n m"] | None,
 ) -> Float[Tensor, "b h n dh"]:
     """softmax(q k' / sqrt(dh) + bias) v; `bias` broadcasts."""
     bias = None if bias is None else bias.to(q.dtype)

@@ -134,7 +134,7 @@ class TextEncoder:
         mask = torch.arange(size) < pieces[:, None]
         return Text(numbers[:, 0], numbers[:, 1:], mask).to(self.device)
 
-    def _one(self, text: str) -> Float[np.ndarray, "1+s e"]:
+    def _one(self, text: str) -> Float[np.ndarray, "rows e"]:
         """Pooled vector in row 0, then the word pieces; half precision."""
         digest = hashlib.sha256(text.encode()).hexdigest()
         path = self.folder / digest[:2] / f"{digest[2:]}.npy"

@@ -72,7 +72,7 @@ class Path:
         a = self.config.a
         return self.config.c * a * (t / (1 - t)) ** (a - 1) / (1 - t) ** 2
 
-    def q(self, x1: Int[Tensor, "*b"], t: Float[Tensor, "*b"]) -> Float[Tensor, "*b v"]:
+    def q(self, x1: Int[Tensor, "*#b"], t: Float[Tensor, "*#b"]) -> Float[Tensor, "*b v"]:
         """q_t(. | x1) = softmax(-beta(t) d(., x1)); `t` broadcasts against `x1`."""
         return torch.softmax(-self.beta(t)[..., None] * self.distances[x1], dim=-1)
 
