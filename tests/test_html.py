@@ -1,9 +1,11 @@
 """The page: self-contained, small, reads back, and a real browser's joints are the motion's."""
 
 import dataclasses
+import json
 import re
 import shutil
 import subprocess
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -79,12 +81,33 @@ def test_other_and_damaged_pages_are_refused(tmp_path: Path) -> None:
         html.load(path)
 
 
+#: Appended to the page: presses keys as a person would and writes down where the player went.
+ROBOT = """<script>
+const log = {}, press = (key, more) => dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true, ...more }));
+const note = name => { render(); log[name] = [+document.body.dataset.frame, state.playing]; };
+press("End"); note("End");
+press("ArrowLeft"); note("ArrowLeft");
+press("ArrowLeft", { shiftKey: true }); note("shift ArrowLeft");
+press(" "); note("Space");
+press("ArrowRight"); note("ArrowRight");
+press("Home"); note("Home");
+document.querySelector("#anchor-rows tr").click(); note("row");
+const before = camera.distance;
+document.getElementById("view").dispatchEvent(new WheelEvent("wheel", { deltaY: 200, cancelable: true }));
+log.zoomed = camera.distance / before;
+press("s"); log.skeleton = state.bones;
+seek(37); render();
+document.body.dataset.log = JSON.stringify(log);
+</script>"""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium on the PATH")
-def test_a_browser_computes_the_same_joints(tmp_path: Path) -> None:
+def test_a_browser_plays_the_same_joints_and_obeys_the_keyboard(tmp_path: Path) -> None:
     """Kinematics in JavaScript against those in Python; the page says what it drew in its own document."""
     motion = example()
-    page = html.save(motion, tmp_path / "a.html")
+    page = tmp_path / "a.html"
+    page.write_text(html.page(motion).replace("</body>", f"{ROBOT}</body>"))
     flags = "--headless=new --no-sandbox --use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader"
     command = [str(BROWSER), *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=500",
                "--window-size=480,360", "--dump-dom", f"{page.as_uri()}#frame=37"]  # fmt: skip
@@ -92,9 +115,15 @@ def test_a_browser_computes_the_same_joints(tmp_path: Path) -> None:
         dom = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True).stdout
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
         pytest.skip(f"chromium does not run here: {error}")
-    if "does not offer" in dom.split('id="motion-data"')[0]:
+    if "does not offer" in html._DATA.sub("", dom).split("<script>")[0]:
         pytest.skip("this chromium has no WebGL 2")
     body = re.search(r"<body([^>]*)>", dom).group(1)  # type: ignore[union-attr]
     assert 'data-ready="yes"' in body and 'data-frame="37"' in body
     joints = re.search(r'data-joints="([^"]*)"', body).group(1)  # type: ignore[union-attr]
     np.testing.assert_allclose(np.array(joints.split(), float).reshape(22, 3), motion.joints[37], atol=1e-4)
+    log = json.loads(unescape(re.search(r'data-log="([^"]*)"', body).group(1)))  # type: ignore[union-attr]
+    last = motion.frames - 1
+    assert log["End"] == [last, False] and log["ArrowLeft"] == [last - 1, False]
+    assert log["shift ArrowLeft"] == [last - 11, False] and log["Space"] == [last - 11, True]
+    assert log["ArrowRight"] == [last - 10, False] and log["Home"] == [0, False] and log["row"] == [20, False]
+    assert log["zoomed"] > 1.1 and log["skeleton"] is True

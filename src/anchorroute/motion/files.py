@@ -19,7 +19,10 @@ def write_checked(path: str | Path, payload: bytes, check: Callable[[Path], None
     path = Path(path)
     if not path.parent.is_dir():
         raise FormatError(f"{path}: the folder {path.parent} does not exist; create it first")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be written ({error.strerror})") from error
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -30,6 +33,8 @@ def write_checked(path: str | Path, payload: bytes, check: Callable[[Path], None
     except FormatError as error:
         message = str(error).replace(str(temporary), str(path))
         raise FormatError(f"{message} (nothing was written)") from error
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be written ({error.strerror})") from error
     finally:
         temporary.unlink(missing_ok=True)
     return path

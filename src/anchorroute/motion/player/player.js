@@ -8,7 +8,7 @@ let scene, dirty = true, last = 0;
 class Camera {
   constructor() { this.reset(); }
 
-  // From the front and a little above, far enough to hold the whole path.
+  // From where the body faces first and a little above, far enough to hold the whole path.
   reset() {
     let low = [Infinity, Infinity, Infinity], high = [-Infinity, -Infinity, -Infinity];
     const hold = (x, y, z) => [x, y, z].forEach((v, c) => { low[c] = Math.min(low[c], v); high[c] = Math.max(high[c], v); });
@@ -16,7 +16,8 @@ class Camera {
     DATA.anchors.forEach(anchor => hold(...anchor.place));
     const wide = Math.hypot(high[0] - low[0], high[2] - low[2]);
     this.home = [(low[0] + high[0]) / 2, 0.82, (low[2] + high[2]) / 2];
-    this.yaw = 0.6;
+    const ahead = rotate(poseAt(0, pose).turns, 0, 0, 0, 1);
+    this.yaw = Math.atan2(ahead[0], ahead[2]) + 0.6;
     this.pitch = 0.26;
     this.distance = Math.min(3.9 + 0.7 * wide, 8.5);
     this.pan = [0, 0, 0];
@@ -71,12 +72,11 @@ function tick(now) {
   const passed = Math.min((now - last) / 1000, 0.1);
   last = now;
   if (state.playing) {
-    let frame = state.frame + passed * state.speed * FPS;
-    if (frame >= LAST && state.repeat) frame = ABOUT.loop ? frame % LAST : (frame > LAST + 0.4 * FPS ? 0 : frame);
-    if (frame >= LAST && !state.repeat) play(false);
-    state.clock = frame;
-    state.frame = Math.min(frame, LAST);
-    if (state.repeat && frame > LAST) state.frame = frame;   // the pause on the last pose before it starts again
+    const frame = state.frame + passed * state.speed * FPS;
+    if (frame < LAST) state.frame = frame;
+    else if (!state.repeat) { state.frame = LAST; play(false); }
+    else if (ABOUT.loop) state.frame = frame % LAST;
+    else state.frame = frame > LAST + 0.4 * FPS ? 0 : frame;   // stands on the last pose before it starts again
     dirty = true;
   }
   if (dirty) render();
