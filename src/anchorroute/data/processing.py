@@ -46,7 +46,7 @@ def mirror_joints(joints: Float[torch.Tensor, "frames 22 3"]) -> Float[torch.Ten
     return fixed_bones(_swapped(joints))
 
 
-def mirror_rounded(joints: Float[torch.Tensor, "frames 22 3"]) -> Float[torch.Tensor, "frames 22 3"]:
+def mirror_rounded(joints: Float[torch.Tensor, "*batch 22 3"]) -> Float[torch.Tensor, "*batch 22 3"]:
     """`mirror_joints` of joints on the canonical body, but gentle to small errors in them.
 
     Taking directions from short bones makes 0.5 mm into 2; here every bone is stretched by the known ratio of its

@@ -39,7 +39,7 @@ class Shadow:
     segment: Segment
 
 
-def find_twins(takes: Sequence[Take], joints: Sequence[Float[np.ndarray, "frames 22 3"]]) -> list[tuple[Twin, ...]]:
+def find_twins(takes: Sequence[Take], joints: Sequence[Float[np.ndarray, "_frames 22 3"]]) -> list[tuple[Twin, ...]]:
     """For each take, the others that hold the same recording."""
     first_pose: dict[bytes, list[int]] = defaultdict(list)
     for i, positions in enumerate(joints):
@@ -55,7 +55,7 @@ def find_twins(takes: Sequence[Take], joints: Sequence[Float[np.ndarray, "frames
     return [tuple(others) for others in twins]
 
 
-def _rate(a: Float[np.ndarray, "frames 22 3"], b: Float[np.ndarray, "frames 22 3"]) -> Fraction | None:
+def _rate(a: Float[np.ndarray, "_frames 22 3"], b: Float[np.ndarray, "_frames 22 3"]) -> Fraction | None:
     for rate in _RATES:
         own, other = a[:: rate.denominator], b[:: rate.numerator]
         count = min(len(own), len(other))
