@@ -37,7 +37,7 @@ from anchorroute.transformer import Memory, ResidualTransformer, Transformer
 class ControlTaskConfig:
     """How an adapter's batches, loss and validation are made."""
 
-    prior: PriorTaskConfig = field(default_factory=lambda: PriorTaskConfig(draw=DrawConfig(validation_clips=32)))
+    prior: PriorTaskConfig = field(default_factory=lambda: PriorTaskConfig(draw=DrawConfig(validation_clips=24)))
     # One adapter learns alone: samples that mix families would need the other adapters beside it.
     sampling: AnchorSampling = field(default_factory=lambda: AnchorSampling(mixed=0.0))
     anchor_weight: float = 0.3
@@ -84,6 +84,7 @@ class ControlTask(Task):
         self.family = model.family
         self.data, self.held_out, self.config, self.seed = train, validation, config, seed
         self.validation = validation.fixed(config.prior.draw, seed)
+        self._alone: dict[int, Tensor] = {}  # what the prior makes of each validation batch; it never changes
 
     @property
     def frozen(self) -> Frozen:
@@ -187,11 +188,12 @@ class ControlTask(Task):
         c = scaffold.batch(observed, self.family, frames.tolist()).to(device)
         coarse, fine = self.model.both(c, frames)
         controlled = self._generate(batch, [coarse], [] if fine is None else [fine], index)
-        alone = self._generate(batch, [], [], index)
+        if index not in self._alone:
+            self._alone[index] = self._generate(batch, [], [], index)
         made = {
             "error": controlled,
             "error_level1": controlled[..., :1],
-            "prior": alone,
+            "prior": self._alone[index],
             "oracle_level1": z[..., :1],
             "oracle": z,
         }

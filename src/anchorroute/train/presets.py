@@ -212,7 +212,7 @@ def decoder(preset: Preset, data: Path, folder: Path, tokenizer: Path, options: 
     """
     below = checkpoint.load(tokenizer, kind="Tokenizer")
     how = DecoderTaskConfig() if preset != "debug" else DecoderTaskConfig(windows=(40,), validation_clips=2)
-    material = Material.read(data, captioned=False)
+    material = Material.read(data, captioned=True)
     tokens = TokenStore.of(below.module, material.train)
 
     def build() -> DecoderTask:
@@ -227,7 +227,7 @@ def decoder(preset: Preset, data: Path, folder: Path, tokenizer: Path, options: 
 # -------------------------------------------------------------------------------------------------------------- prior
 
 _PRIOR_LOOPS: dict[Preset, LoopConfig] = {
-    "open": LoopConfig(batch=48, lr=4e-4, warmup=300, weight_decay=0.01, ema=0.998, minutes=30, validations=6),
+    "open": LoopConfig(batch=48, lr=6e-4, warmup=200, weight_decay=0.01, ema=0.998, minutes=30, validations=6),
     "paper": LoopConfig(batch=256, lr=2e-4, warmup=500, weight_decay=0.01, steps=3_000, validations=10, patience=4),
     "debug": LoopConfig(batch=8, lr=1e-3, warmup=5, steps=12, validations=2, log_every=4, precision="32-true"),
 }
