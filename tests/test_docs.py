@@ -1,4 +1,4 @@
-"""The documentation's commands exist, with the options that it shows; its Python is Python; its links lead somewhere."""
+"""The documentation: its commands exist with the options shown, its Python parses, its links lead somewhere."""
 
 import ast
 import re
