@@ -165,6 +165,9 @@ def test_the_commands_work_together(tmp_path: Path) -> None:
         assert result.exit_code == 0
         assert sorted(path.name for path in shown.iterdir()) == ["000001.html", "000001.png"]
         assert "a person walks left." in result.output
+    unknown = run(command, ["show", "00001", "--data", str(out)])
+    assert isinstance(unknown.exception, DataError)
+    assert "000001" in str(unknown.exception)
     (out / "texts" / "000001.txt").write_text("broken\n")
     failed = run(command, ["check", str(out)])
     assert failed.exit_code == 1

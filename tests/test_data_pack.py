@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from anchorroute.data.build import build
+from anchorroute.data.check import check
 from anchorroute.data.humanml3d import clip_ids, load
 from anchorroute.data.pack import Packed, all_joints, pack
 from anchorroute.errors import DataError
-from anchorroute.motion.features import from_joints, to_joints
+from anchorroute.motion.features import SLICES, from_joints, to_joints
 from open_source import small_source
 
 from motions import walk
@@ -114,3 +115,27 @@ def test_a_damaged_pack_is_refused(packed: tuple[Path, Path, Packed], tmp_path: 
 def test_an_unknown_split_is_named(packed: tuple[Path, Path, Packed]) -> None:
     with pytest.raises(DataError, match="train"):
         load(packed[1], "tset")
+
+
+def test_a_clip_of_humanml3d_itself_is_checked_and_packed(shared: Path, tmp_path: Path) -> None:
+    sample = shared / "data" / "humanml3d-sample"
+    folder = tmp_path / "set"
+    for name in ("new_joint_vecs", "new_joints", "texts"):
+        (folder / name).mkdir(parents=True)
+    rows = np.load(sample / "012314.features.npy")
+    np.save(folder / "new_joint_vecs" / "012314.npy", rows)
+    np.save(folder / "new_joints" / "012314.npy", np.load(sample / "012314.joints.npy"))
+    for name in ("Mean.npy", "Std.npy"):
+        np.save(folder / name, np.load(sample / name))
+    (folder / "texts" / "012314.txt").write_text("a person walks#a/DET person/NOUN walk/VERB#0.0#0.0\n")
+    (folder / "train.txt").write_text("012314\n")
+    (folder / "val.txt").write_text("")
+    (folder / "test.txt").write_text("")
+    rules = {finding.rule for finding in check(folder).findings}
+    assert rules == {"statistics are not those of the train clips"}  # they are of all of HumanML3D, this is one clip
+    assert pack(folder, tmp_path / "set.pack").error <= 0.0005
+    again = load(tmp_path / "set.pack")[0].features
+    off = (to_joints(again) - to_joints(torch.from_numpy(rows))).norm(dim=-1)
+    assert off.max() < 0.0006
+    for part in (SLICES.ric, SLICES.velocities):
+        assert (again - torch.from_numpy(rows))[:, part].abs().max() < 0.003

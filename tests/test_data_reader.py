@@ -36,6 +36,8 @@ def test_clips_have_forty_to_199_rows(tmp_path: Path) -> None:
     }
     with pytest.raises(DataError, match="set aside: 39 rows"):
         data.find("000039")
+    with pytest.raises(DataError, match="did you mean 000199"):
+        data.find("00199")
 
 
 def test_a_caption_about_a_part_makes_a_clip_of_that_part(tmp_path: Path) -> None:

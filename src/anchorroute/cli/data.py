@@ -174,19 +174,26 @@ def show(ids: tuple[str, ...], folder: Path, out: Path) -> None:
 
 
 def _find(folder: Path, ids: tuple[str, ...]) -> list[Clip]:
+    from difflib import get_close_matches
+
     import numpy as np
 
     from anchorroute.data.humanml3d import clip_ids, load
+    from anchorroute.errors import DataError
 
     wanted: list[str] = []
+    known = clip_ids(folder)
     for ident in ids:
         if not ident.startswith("random:"):
             wanted.append(ident)
             continue
-        known = clip_ids(folder)
         if not ident[7:].isdigit() or not 0 < int(ident[7:]) <= len(known):
             raise click.UsageError(f"{ident!r}: write random:N with N from 1 to {len(known)}")
         chosen = np.random.default_rng(0).choice(len(known), int(ident[7:]), replace=False)
         wanted += [known[int(number)] for number in chosen]
+    unknown = [ident for ident in wanted if not any(ident == one or ident.endswith(f"_{one}") for one in known)]
+    if unknown:
+        near = get_close_matches(unknown[0], known, n=3, cutoff=0.0)
+        raise DataError(f"{folder} has no clip {unknown[0]!r}; the nearest of its {len(known)} are {', '.join(near)}")
     clips = load(folder, "all", ids=wanted)
     return [clips.find(ident) for ident in wanted]

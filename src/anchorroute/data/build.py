@@ -96,6 +96,7 @@ def build(
         return _already(out, key)
     _claim(out, key)
     report = _Counter(progress, 2 * sum(map(_effort, takes)))
+    report.start()
     read = [take for take in takes if not _motion_path(out, take).exists()]
     report.skip([take for take in takes if take not in read])
     with _pool(processes) as pool:
@@ -159,6 +160,11 @@ class _Counter:
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0
+
+    def start(self) -> None:
+        """Say how much there is to do."""
+        if self.progress:
+            self.progress(0, self.total)
 
     def skip(self, takes: Sequence[Take]) -> None:
         """Count takes that an earlier, interrupted build has done."""

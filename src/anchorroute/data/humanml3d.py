@@ -12,6 +12,7 @@ becomes a clip of its own (id with a letter and `_` before it) under the same ru
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import overload
@@ -134,9 +135,9 @@ class Dataset(Sequence[Clip]):
         set_aside = [q.reason for q in self.quarantine if q.id == ident]
         if set_aside:
             raise DataError(f"clip {ident} is set aside: {set_aside[0]}")
-        raise DataError(
-            f"no clip {ident!r} in split {self.split}, which has {len(self)} clips, first {self.clips[0].id}"
-        )
+        near = get_close_matches(ident, [clip.id for clip in self.clips], n=1, cutoff=0.0)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise DataError(f"no clip {ident!r} among the {len(self)} read of split {self.split!r}{hint}")
 
     def normalise(self, features: Float[Tensor, "*batch 263"]) -> Float[Tensor, "*batch 263"]:
         """Features in units of the training material's deviation."""

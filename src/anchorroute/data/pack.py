@@ -92,6 +92,7 @@ class _Item:
 def pack(folder: Path, file: Path, *, grid: float = _GRID, progress: Progress | None = None) -> Packed:
     """Write the data set in `folder` to `file`; clips that cannot be read are left out and named in the result."""
     no_clip_in_two_splits(folder)
+    read_split(folder, "train")  # a folder without splits is no data set, and this says so
     items, aside = _read_items(folder)
     if not items:
         raise DataError(f"{folder}: no clip can be read, so there is nothing to pack; `data check` says why")
