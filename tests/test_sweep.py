@@ -53,7 +53,7 @@ def evaluator() -> OpenEvaluator:
 class Echo:
     """A generator whose tokens are the real features plus an error; solvers take the error away by known shares."""
 
-    id = "echo"
+    id = weights = "echo"
 
     def __init__(self) -> None:
         self.drafted: list[int] = []
@@ -112,7 +112,7 @@ def test_errors_of_known_generators_come_out_exactly(tmp_path: Path, evaluator: 
 def test_one_run_gives_all_snapshots_and_one_draft_serves_all(tmp_path: Path, evaluator: OpenEvaluator) -> None:
     subject = Echo()
     sweep_of(tmp_path, evaluator, subject, Budget(batch=32, heavy_samples=4)).run()
-    assert subject.drafted == [10, 10, 10], "one draft a setting"
+    assert sorted(subject.drafted) == [4, 4, 4, 6, 6, 6], "every clip is drafted once a setting"
     assert ("RS100", "RS200", "RS500") in subject.finished
     assert len(subject.finished) == 9
 
@@ -126,7 +126,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path, evaluator: Open
 
     with pytest.raises(KeyboardInterrupt):
         sweep_of(tmp_path / "a", evaluator, Dies(), Budget()).run()
-    kept = len(list((tmp_path / "a").iterdir()))
+    kept = len(list((tmp_path / "a" / "families").iterdir()))
     assert kept > 0
     again = Echo()
     second = sweep_of(tmp_path / "a", evaluator, again, Budget())
@@ -141,10 +141,23 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path, evaluator: Open
 def test_shards_of_other_weights_or_clips_are_not_mixed_in(tmp_path: Path, evaluator: OpenEvaluator) -> None:
     sweep_of(tmp_path, evaluator, Echo(), Budget()).run()
     other = Echo()
-    other.id = "other weights"
+    other.id = other.weights = "other weights"
     assert sweep_of(tmp_path, evaluator, other, Budget()).run() == 15
     assert sweep_of(tmp_path, evaluator, Echo(), Budget(samples=5)).run() == 15
     assert sweep_of(tmp_path, evaluator, Echo(), Budget(samples=5, counts=(2,))).run() == 0
+
+
+def test_one_k_a_clip_means_the_same_over_all(tmp_path: Path, evaluator: OpenEvaluator) -> None:
+    clips = [clip(i, frames=48) for i in range(10)]
+    mixed = protocols.protocol("refinement").mixed()
+    assert [s.name for s in mixed.settings] == ["root3d-mixed-0", "planar-mixed-0", "body-mixed-0"]
+    sweep = Sweep.of(mixed, Echo(), evaluator, clips, "data", Budget(heavy_samples=5), tmp_path)
+    sweep.run()
+    shard = sweep.shards(protocols.GENERATOR, mixed.settings[:1])[0][0]
+    assert shard.counts.tolist() == [2, 4, 8, 16, 32] * 2
+    result = table(sweep, "x")
+    assert {entry["k"] for entry in result.extra["by_k"]} == {2, 4, 8, 16, 32}
+    assert [row[0] for row in result.rows[1:6]] == ["root3d"] * 5
 
 
 def test_progress_counts_to_the_end(tmp_path: Path, evaluator: OpenEvaluator) -> None:

@@ -46,6 +46,9 @@ def _table_command(name: str) -> click.Command:
     @click.option("--samples", type=click.IntRange(1), help="Clips of light variants.  [default: all]")
     @click.option("--heavy-samples", type=click.IntRange(1), help="Clips of Adam variants.  [default: 64, on a CPU]")
     @click.option("--counts", help='Only these K, for example "2,8,32".')
+    @click.option("--mixed", is_flag=True, help="One K a clip, in turn: the mean over K for a fifth of the time.")
+    @click.option("--prompts", type=click.IntRange(0), default=0, show_default=True,
+                  help="Prior: prompts made ten times each, for MultiModality.")  # fmt: skip
     @click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Motions at once.")
     @click.option("--observes", type=click.Choice(["features", "body"]), default="features", show_default=True,
                   help="What the solver meets anchors on: the paper's joints or the fixed-bone body.")  # fmt: skip
@@ -63,6 +66,8 @@ def _table_command(name: str) -> click.Command:
         samples: int | None,
         heavy_samples: int | None,
         counts: str | None,
+        mixed: bool,
+        prompts: int,
         batch: int,
         observes: str,
         threads: int | None,
@@ -82,14 +87,16 @@ def _table_command(name: str) -> click.Command:
         clips = load(data, split, weak=False, mirrored=False, captioned=True)
         chosen = clips.where(lambda clip: clip.strict) if strict else clips
         heavy = heavy_samples if heavy_samples is not None or torch.cuda.is_available() else 64
-        budget = Budget(repeats, samples, heavy, batch, _counts(counts))
+        budget = Budget(repeats, samples, heavy, batch, _counts(counts), prompts)
+        rules = protocol(name).mixed() if mixed else protocol(name)
         sweep = Sweep.of(
-            protocol(name), _subject(model, observes), _evaluator(judge), chosen.clips, clips.fingerprint, budget,
-            store / name,
+            rules, _subject(model, observes), _evaluator(judge), chosen.clips, clips.fingerprint, budget, store,
         )  # fmt: skip
         _run(sweep)
         file = out / (f"{name}-strict.json" if strict else f"{name}.json")
-        result = table(sweep, _command_line(name, data, model, budget, split, strict=strict, observes=observes))
+        shown = load(data, "train", mirrored=False).clips if name == "prior" else ()
+        line = _command_line(name, data, model, budget, split, mixed=mixed, strict=strict, observes=observes)
+        result = table(sweep, line, shown)
         result.stamped().save(file)
         click.echo(f"{file}: {len(result.rows)} rows")
 
@@ -160,7 +167,9 @@ def _evaluator(given: str) -> "Evaluator":
     return OpenEvaluator.load(Path(given))
 
 
-def _command_line(name: str, data: Path, model: str, budget: object, split: str, *, strict: bool, observes: str) -> str:
+def _command_line(
+    name: str, data: Path, model: str, budget: object, split: str, *, mixed: bool, strict: bool, observes: str
+) -> str:
     from anchorroute.evaluate.sweep import Budget
 
     assert isinstance(budget, Budget)
@@ -172,6 +181,10 @@ def _command_line(name: str, data: Path, model: str, budget: object, split: str,
             parts.append(f"{option} {value}")
     if budget.counts:
         parts.append(f"--counts {','.join(map(str, budget.counts))}")
+    if mixed:
+        parts.append("--mixed")
+    if budget.prompts:
+        parts.append(f"--prompts {budget.prompts}")
     if split != "test":
         parts.append(f"--split {split}")
     if observes != "features":

@@ -69,6 +69,15 @@ def text_jobs(clips: Sequence[Clip], repeat: int) -> list[Job]:
     return [Job(clip, caption(clip, repeat), nothing_observed(), seed(clip, repeat)) for clip in clips]
 
 
+def multimodal_jobs(clips: Sequence[Clip], generations: int) -> list[Job]:
+    """Every clip's first caption several times, clip after clip."""
+    return [
+        Job(clip, clip.captions[0], nothing_observed(), _number(f"multimodal/{clip.id}/{n}") % 2**62)
+        for clip in clips
+        for n in range(generations)
+    ]
+
+
 def anchor_jobs(clips: Sequence[Clip], family: Family, k: int, repeat: int) -> list[Job]:
     """Text and K anchors of a family, taken from the real clip."""
     return [

@@ -5,7 +5,7 @@ print, `sweep.py` how to run. Variants with `steps` are the paper's Adam: one ru
 ones on its way.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from anchorroute.errors import RequestError
@@ -42,7 +42,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Setting:
-    """One kind of anchors: a family with K of them, or the six-point protocol in one of its readings."""
+    """One kind of anchors: a family with K of them, or the six-point protocol in one of its readings.
+
+    The reading "mixed" gives every clip one K, in turn: the table's mean over K for a fifth of its cost.
+    """
 
     family: str
     k: int = 0
@@ -65,12 +68,18 @@ class Protocol:
     variants: tuple[Variant, ...]
     notes: tuple[str, ...] = ()
 
+    def mixed(self) -> "Protocol":
+        """The same with one mixed setting in place of every family's list of K."""
+        kept = [s for s in self.settings if s.reading or not s.k]
+        families = dict.fromkeys(s.family for s in self.settings if s.k and not s.reading)
+        return replace(self, settings=(*kept, *(Setting(family, reading="mixed") for family in families)))
+
     @property
     def groups(self) -> dict[str, tuple[Setting, ...]]:
         """Settings that one row averages over: all K of a family; a reading of the six points by itself."""
         out: dict[str, tuple[Setting, ...]] = {}
         for setting in self.settings:
-            key = f"{setting.family} {setting.reading}".strip()
+            key = f"{setting.family} {setting.reading}".removesuffix("mixed").strip()
             out[key] = (*out.get(key, ()), setting)
         return out
 

@@ -38,10 +38,6 @@ class Draft:
     first: Float[Tensor, "batch tokens d_u"]
     seconds: float
 
-    def rows(self, index: slice) -> "Draft":
-        """Some of the samples."""
-        return Draft(self.u[index], self.first[index], self.seconds)
-
 
 @dataclass(frozen=True)
 class Motions:
@@ -56,8 +52,12 @@ class Subject(Protocol):
     """Whatever a table judges."""
 
     @property
+    def weights(self) -> str:
+        """Names the weights and how they are sampled: drafts of others are never mixed in."""
+
+    @property
     def id(self) -> str:
-        """Names the weights: shards of other weights are never mixed in."""
+        """Names also how drafts are refined: shards of others are never mixed in."""
 
     def draft(self, jobs: Sequence[Job], *, anchored: bool) -> Draft:
         """Generate."""
@@ -87,9 +87,14 @@ class ModelSubject:
         return ModelSubject(models, digest.hexdigest()[:12], observes)
 
     @property
+    def weights(self) -> str:
+        """The model's name and its weights' digest."""
+        return f"{self.models.name}-{self.fingerprint}"
+
+    @property
     def id(self) -> str:
-        """The model's name, its weights' digest, and what the solver observes."""
-        return f"{self.models.name}-{self.fingerprint}-{self.observes}"
+        """The weights, and what the solver observes."""
+        return f"{self.weights}-{self.observes}"
 
     @torch.no_grad()
     def draft(self, jobs: Sequence[Job], *, anchored: bool) -> Draft:

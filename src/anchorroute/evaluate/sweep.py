@@ -10,14 +10,17 @@ from itertools import groupby
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from anchorroute.data.humanml3d import Clip
 from anchorroute.evaluate import jobs as made
+from anchorroute.evaluate.drafts import Drafts
 from anchorroute.evaluate.evaluator import Evaluator
 from anchorroute.evaluate.jobs import Job
-from anchorroute.evaluate.protocols import Protocol, Setting, Variant
+from anchorroute.evaluate.protocols import COUNTS, Protocol, Setting, Variant
 from anchorroute.evaluate.shards import Shard, digest, measure
-from anchorroute.evaluate.subject import Draft, Subject
+from anchorroute.evaluate.subject import Subject
 from anchorroute.observation import FAMILIES
 
 
@@ -33,6 +36,10 @@ class Budget:
     batch: int = 32
     counts: tuple[int, ...] = ()
     """Only these K; empty: all of the protocol's."""
+    prompts: int = 0
+    """Prior table: prompts generated several times for MultiModality (T2M takes 100); 0 leaves the figure out."""
+    generations: int = 10
+    """How often each of those (T2M: 30)."""
 
     def clips(self, variant: Variant, available: int) -> int:
         """How many clips a variant runs on."""
@@ -105,7 +112,7 @@ class Sweep:
             "variant": variant,
         }
         label = "".join(letter if letter.isalnum() else "-" for letter in variant.name)
-        return self.store / f"{setting.name}-{label}-r{repeat}-{digest(identity)}.npz"
+        return self.store / self.protocol.name / f"{setting.name}-{label}-r{repeat}-{digest(identity)}.npz"
 
     def run(self, progress: Progress | None = None) -> int:
         """Compute what is missing; returns how many shards were computed."""
@@ -120,10 +127,9 @@ class Sweep:
         return done
 
     def _compute(self, setting: Setting, repeat: int, pieces: list[Piece], tell: Callable[[str], None]) -> None:
-        """Drafts are made once for all variants that share them; runs once for all their snapshots."""
+        """Solvers run once for all their snapshots."""
         longest = max(piece.clips for piece in pieces)
         work = jobs_of(setting, self.clips[:longest], repeat)
-        drafts: dict[tuple[bool, int], Draft] = {}
         for _, group in groupby(sorted(pieces, key=_run_order), lambda piece: (piece.variant.run, piece.clips)):
             together = list(group)
             variants, count = [piece.variant for piece in together], together[0].clips
@@ -131,27 +137,15 @@ class Sweep:
             for start in range(0, count, self.budget.batch):
                 tell(f"{setting.name}, {variants[-1].name}, clip {start} of {count}")
                 batch = work[start : min(start + self.budget.batch, count)]
-                draft = self._draft(drafts, work, start, len(batch), anchored=variants[0].anchored)
-                for shard, kept in zip(self._shards(draft, batch, variants), parts, strict=True):
+                for shard, kept in zip(self._shards(batch, variants), parts, strict=True):
                     kept.append(shard)
             for piece, shards in zip(together, parts, strict=True):
                 Shard.join(shards).save(piece.path)
 
-    def _draft(
-        self, drafts: dict[tuple[bool, int], Draft], work: Sequence[Job], start: int, count: int, *, anchored: bool
-    ) -> Draft:
-        key = (anchored, start)
-        if key not in drafts or len(drafts[key].u) < count:
-            whole = work[start : start + self.budget.batch]
-            drafts[key] = self.subject.draft(whole, anchored=anchored)
-        return drafts[key].rows(slice(0, count))
-
-    def _shards(self, draft: Draft, batch: Sequence[Job], variants: list[Variant]) -> list[Shard]:
-        longest = max(job.length for job in batch) // made.TOKEN
-        cut = Draft(draft.u[:, :longest], draft.first[:, :longest], draft.seconds)
-        out = []
-        for motions in self.subject.finish(cut, batch, variants):
-            shard = measure(
+    def _shards(self, batch: Sequence[Job], variants: list[Variant]) -> list[Shard]:
+        draft = Drafts(self.subject, self.store / "drafts").get(batch, anchored=variants[0].anchored)
+        return [
+            measure(
                 motions.features,
                 [job.length for job in batch],
                 [job.observed for job in batch],
@@ -159,8 +153,23 @@ class Sweep:
                 seconds=motions.seconds + draft.seconds,
                 trace=motions.trace,
             )
-            out.append(shard)
-        return out
+            for motions in self.subject.finish(draft, batch, variants)
+        ]
+
+    def multimodal(self, variant: Variant) -> Float[Tensor, "prompts generations e"] | None:
+        """Embeddings of several motions a prompt, for MultiModality; kept like every other piece."""
+        count, each = min(self.budget.prompts, len(self.clips)), self.budget.generations
+        if not count:
+            return None
+        setting = Setting("text", reading="multimodal", amount=each)
+        path = self._path(setting, 0, variant, count)
+        if not path.exists():
+            work, parts = made.multimodal_jobs(self.clips[:count], each), []
+            for start in range(0, len(work), self.budget.batch):
+                batch = work[start : start + self.budget.batch]
+                parts += self._shards(batch, [variant])
+            Shard.join(parts).save(path)
+        return torch.from_numpy(Shard.load(path).embedding).unflatten(0, (count, each))
 
     def shards(self, variant: Variant, settings: Sequence[Setting]) -> list[list[Shard]]:
         """What is stored of a variant: repeats of settings."""
@@ -175,6 +184,9 @@ def jobs_of(setting: Setting, clips: Sequence[Clip], repeat: int) -> list[Job]:
     """What a setting asks of these clips."""
     if setting.family == "text":
         return made.text_jobs(clips, repeat)
+    if setting.reading == "mixed":
+        family = FAMILIES[setting.family]
+        return [made.anchor_jobs([clip], family, COUNTS[i % len(COUNTS)], repeat)[0] for i, clip in enumerate(clips)]
     if setting.reading:
         return made.six_point_jobs(clips, setting.reading, setting.amount, repeat)
     return made.anchor_jobs(clips, FAMILIES[setting.family], setting.k, repeat)

@@ -8,15 +8,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from anchorroute.data.humanml3d import Clip
 from anchorroute.evaluate import figures_of as fig
-from anchorroute.evaluate import metrics
+from anchorroute.evaluate import jobs, metrics
 from anchorroute.evaluate.compare import MARGINS, compare
 from anchorroute.evaluate.figures_of import Cells, Reference, Spread
 from anchorroute.evaluate.protocols import Setting, Variant
 from anchorroute.evaluate.published import PUBLISHED, paper_figures
 from anchorroute.evaluate.results import Cell, Result
+from anchorroute.evaluate.shards import Shard
 from anchorroute.evaluate.sweep import Sweep, real_shard
+from anchorroute.evaluate.trust import memorised
+from anchorroute.motion import features as feats
 
 COLUMNS = (
     *("control", "variant", "clips", "repeats"),
@@ -25,12 +32,12 @@ COLUMNS = (
 )
 
 
-def table(sweep: Sweep, command: str) -> Result:
-    """The result of a finished sweep."""
+def table(sweep: Sweep, command: str, train: Sequence[Clip] = ()) -> Result:
+    """The result of a finished sweep; `train` clips let the prior's table say how near motions come to them."""
     real = real_shard(sweep.clips, sweep.evaluator)
     reference = Reference.of(sweep.clips, real, sweep.evaluator, sweep.budget.repeats)
     if sweep.protocol.name == "prior":
-        return _prior(sweep, reference, command)
+        return _prior(sweep, reference, command, train)
     if sweep.protocol.name == "runtime":
         return _runtime(sweep, command)
     rows, cells_of = _rows(sweep, reference)
@@ -99,16 +106,20 @@ def _real_row(real: Any, reference: Reference) -> tuple[Cell, ...]:
     return ("", "real clips", n, 1, *empty, *physics, None, None, floor, None, top, None)
 
 
-def _prior(sweep: Sweep, reference: Reference, command: str) -> Result:
+def _prior(sweep: Sweep, reference: Reference, command: str, train: Sequence[Clip]) -> Result:
     columns = (
         *("method", "clips", "repeats", "R top-1", "R top-2", "R top-3", "± R top-3", "R top-3 without duplicates"),
         *("FID", "± FID", "FID floor", "KID", "MM-Dist", "diversity", "kinetic FD", "geometric FD"),
         *("skating", "skating padded", "penetration mm", "floating mm", "bone error mm", "jerk m/s³"),
-        *("nearest real test clip, median m",),
+        *("nearest train clip, median m", "the same, 5th percentile m", "MultiModality"),
     )
-    rows = [_prior_row("real clips", [[reference.real]], reference)]
+    seen = _descriptors(train)
+    real = [[reference.real]]
+    rows = [(*_prior_row("real clips", real, reference), *_nearest(real, seen), None)]
     for variant in sweep.protocol.variants:
-        rows.append(_prior_row(variant.name, sweep.shards(variant, sweep.protocol.settings), reference))
+        cells, many = sweep.shards(variant, sweep.protocol.settings), sweep.multimodal(variant)
+        spread = None if many is None else metrics.multimodality(many, generator=torch.Generator().manual_seed(0))
+        rows.append((*_prior_row(variant.name, cells, reference), *_nearest(cells, seen), spread))
     return Result(
         title=sweep.protocol.title,
         command=command,
@@ -121,8 +132,6 @@ def _prior(sweep: Sweep, reference: Reference, command: str) -> Result:
 
 
 def _prior_row(name: str, cells: Cells, reference: Reference) -> tuple[Cell, ...]:
-    import torch
-
     n, is_real = len(cells[0][0]), name == "real clips"
     tops = [Spread.of([reference.top(row[0], r)[k] for r, row in enumerate(cells)]) for k in range(3)]
     plain = Spread.of([reference.top(row[0], r, duplicates=False)[2] for r, row in enumerate(cells)])
@@ -136,14 +145,6 @@ def _prior_row(name: str, cells: Cells, reference: Reference) -> tuple[Cell, ...
             torch.from_numpy(s.embedding), generator=torch.Generator().manual_seed(r), pairs=pairs
         ),
     )
-    near = fig.over(
-        cells,
-        lambda s, _: float(
-            metrics.nearest_distance(
-                torch.from_numpy(s.descriptor), torch.from_numpy(reference.real.descriptor)
-            ).median()
-        ),
-    )
     return (
         *(name, n, len(cells), tops[0].mean, tops[1].mean, tops[2].mean, tops[2].half, plain.mean),
         *((None, None) if is_real else (fid.mean, fid.half)),
@@ -155,13 +156,24 @@ def _prior_row(name: str, cells: Cells, reference: Reference) -> tuple[Cell, ...
         *(fig.per_clip(cells, "skating").mean, fig.per_clip(cells, "skating_padded").mean),
         *(1000 * fig.per_clip(cells, "penetration").mean, 1000 * fig.per_clip(cells, "floating").mean),
         *(1000 * fig.per_clip(cells, "bones").mean, fig.per_clip(cells, "jerk").mean),
-        None if is_real else near.mean,
     )
 
 
-def _runtime(sweep: Sweep, command: str) -> Result:
-    import torch
+def _descriptors(train: Sequence[Clip]) -> Float[Tensor, "clips d"] | None:
+    """What the generator has seen, on few frames."""
+    rows = [metrics.clip_descriptor(feats.to_joints(clip.features)) for clip in train if clip.frames >= jobs.SHORTEST]
+    return torch.stack(rows) if rows else None
 
+
+def _nearest(cells: Cells, seen: Float[Tensor, "clips d"] | None) -> tuple[Cell, Cell]:
+    """Distance to the nearest train clip: median and 5th percentile; below the real clips' own it is memorising."""
+    if seen is None:
+        return None, None
+    rows = [memorised(torch.from_numpy(shard.descriptor), seen) for row in cells for shard in row]
+    return float(np.mean([row[0] for row in rows])), float(np.mean([row[1] for row in rows]))
+
+
+def _runtime(sweep: Sweep, command: str) -> Result:
     columns = ("setting", "clips", "seconds a sample", "samples a second", "cost", "paper: cost", "median mm")
     base = fig.per_clip(sweep.shards(sweep.protocol.variants[0], sweep.protocol.settings), "seconds").mean
     rows = []
@@ -197,20 +209,24 @@ def _by_k(sweep: Sweep) -> list[dict[str, Any]]:
     out = []
     for setting in sweep.budget.settings(sweep.protocol):
         for variant in sweep.protocol.variants:
-            cells = sweep.shards(variant, (setting,))
-            out.append(
-                {
-                    "family": setting.family,
-                    "k": setting.k,
-                    "setting": setting.name,
-                    "variant": variant.name,
-                    "clips": len(cells[0][0]),
-                    "mean_mm": 1000 * fig.control(cells).mean,
-                    "median_mm": fig.median_mm(cells),
-                    "body_mean_mm": 1000 * fig.control(cells, body=True).mean,
-                    "jerk": fig.per_clip(cells, "jerk").mean,
-                }
-            )
+            shard = Shard.join([row[0] for row in sweep.shards(variant, (setting,))])
+            for k in [setting.k] if setting.reading != "mixed" else sorted(set(shard.counts.tolist())):
+                rows = np.ones(len(shard), bool) if setting.reading != "mixed" else shard.counts == k
+                distances = np.concatenate([d.numpy() for d, keep in zip(shard.by_clip(), rows, strict=True) if keep])
+                out.append(
+                    {
+                        "family": setting.family,
+                        "k": k,
+                        "setting": setting.name,
+                        "variant": variant.name,
+                        "clips": int(rows.sum()),
+                        "mean_mm": 1000 * float(shard.control_errors()[rows].mean()),
+                        "median_mm": 1000 * float(np.median(distances)),
+                        "body_mean_mm": 1000 * float(shard.control_errors(body=True)[rows].mean()),
+                        "jerk": float(shard.jerk[rows].mean()),
+                        "skating": float(shard.skating[rows].mean()),
+                    }
+                )
     return out
 
 
@@ -276,6 +292,9 @@ def _notes(sweep: Sweep) -> tuple[str, ...]:
         f"FID and KID from {fig.FID_CLIPS} clips on, R-precision (duplicates count) from {fig.RETRIEVAL_CLIPS}; the "
         "FID floor is real against real between two halves of these clips.",
     ]
+    if any(s.reading == "mixed" for s in sweep.protocol.settings):
+        notes.insert(0, "Every clip has one K, taken in turn from 2, 4, 8, 16, 32; a row's mean over clips is the mean "
+                     "over K. The same anchors and seeds for every variant.")  # fmt: skip
     if counts:
         notes.insert(0, f"Mean over K = {', '.join(map(str, counts))}; the same anchors and seeds for every variant.")
     if any(v.heavy for v in sweep.protocol.variants):

@@ -21,7 +21,9 @@ class EvaluatorRun:
 
 
 #: The weight decay is a hundred times the generator's, the average short: the run is a few hundred steps.
-_OPEN = LoopConfig(batch=64, lr=1e-3, warmup=40, weight_decay=0.05, ema=0.98, minutes=18, validations=8, save_every=50)
+_OPEN = LoopConfig(
+    batch=64, lr=1e-3, warmup=40, weight_decay=0.05, ema=0.99, steps=700, validations=14, patience=5, save_every=50
+)
 PRESETS: dict[Preset, EvaluatorRun] = {
     "open": EvaluatorRun(EvaluatorConfig(), EvaluatorTaskConfig(), _OPEN),
     "paper": EvaluatorRun(
