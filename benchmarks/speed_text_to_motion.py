@@ -4,8 +4,8 @@
 
 Sizes are the shipped ones, weights are random: speed does not depend on what they say. The time that the floating-point
 operations alone would take is their number (torch's counter; attention is left out by it, under 3 % here) over the rate
-measured on 1024 x 1024 float32 products just before. A busy machine shows in wall time, so the multiple is also given in
-CPU time on both sides.
+measured on 1024 x 1024 float32 products just before. A busy machine shows in wall time, so the multiple is given in CPU
+time too.
 """
 
 import argparse
