@@ -17,7 +17,7 @@ budget() { [[ -n "${1:-}" ]] && echo "--minutes $1" || true; }
 train() { anchorroute train "${@:1:$#-1}" --preset "$preset" --devices "$devices" "$data" "${@: -1}"; }
 
 data=$out/data
-[[ -f $data/build.json ]] || anchorroute data build "$source" "$data"
+[[ -f $data/build.json ]] || anchorroute data build "$source" "$data" --extra all
 
 # What is built on what: the tokenizer, the two token networks on it, the adapters on all three.
 # shellcheck disable=SC2046

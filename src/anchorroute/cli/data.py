@@ -49,8 +49,17 @@ def _bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
 def build(source: Path, out: Path, weak: bool, mirror: bool, extra: tuple[str, ...], processes: int) -> None:
     """Turn SOURCE (BVH files, takes.jsonl, segments.jsonl) into a data set in OUT.
 
-    BVH files may be at 20 fps or at CMU's original 60 or 120, packed with xz or not. A build that was killed goes on
-    where it was when called again.
+    BVH files with CMU's joint names lie anywhere below SOURCE, at 20 fps or CMU's original 60 or 120, packed with xz
+    or not. A build that was killed goes on where it was when called again.
+
+    \b
+    takes.jsonl, a line for each recording:
+      {"take": "01_01", "fps": 120, "subject": "climb", "description": "forward jumps"}
+      take is the BVH file's name, fps its true rate; the two texts caption weak clips.
+    segments.jsonl, a line for each clip (frames at 20 fps, end not included):
+      {"id": "000001", "take": "01_01", "start": 0, "end": 120, "use": "train",
+       "strict": false, "captions": ["a person jumps."]}
+      use is train, val, test or none.
     """
     from anchorroute.data.build import BuildConfig
     from anchorroute.data.build import build as run
