@@ -1,8 +1,9 @@
 """The body that people see: a smooth mannequin around the 22 joints, with skin weights over two bones a vertex.
 
-It is the zero set of one smooth field (capsules and ellipsoids melted together), meshed once by surface nets and then
-pulled exactly onto the surface, so normals are the field's gradient and no model file has to ship. A dark visor shows
-where the head faces. Coordinates are the T-pose's with the pelvis at the origin; metres.
+It is the zero set of one smooth field (see `melted`), meshed once by surface nets and then pulled exactly onto the
+surface, so normals are the field's gradient and no model file has to ship. It is meshed with the legs apart and brought
+to the T-pose by its own weights: thighs that touch while meshing would be one, and tear skin when they part. A dark
+visor shows where the head faces. Coordinates are the T-pose's with the pelvis at the origin; metres.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
-from scipy.interpolate import PchipInterpolator
 
+from anchorroute.motion.melted import Capsule, Ellipsoid, Part, Torso, Turned, sampled, slope
 from anchorroute.motion.skeleton import JOINTS, PARENTS, REST_OFFSETS
 from anchorroute.motion.surface_nets import surface_nets
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 GRID = 0.0175
-_MELT = 0.011
-_STEP = 1e-4
-_HINGE = 0.055
+_HINGE = 0.06
 _SOLE_TILT = math.radians(17.0)
+_LEGS_APART = math.radians(25.0)
 
+_SPINE = (0, 3, 6, 9)
 _SKIN, _DARK, _SHOE = (206, 210, 216), (44, 50, 60), (120, 128, 140)
 
 
@@ -57,100 +58,33 @@ def standing_height() -> float:
     return float(-build().vertices[:, 1].min())
 
 
-@dataclass(frozen=True)
-class _Capsule:
-    start: Array
-    end: Array
-    radii: tuple[float, float]
-
-    def distance(self, points: Array) -> Array:
-        axis = self.end - self.start
-        share = np.clip((points - self.start) @ axis / (axis @ axis), 0.0, 1.0)
-        away = np.linalg.norm(points - self.start - share[..., None] * axis, axis=-1)
-        return away - (self.radii[0] + share * (self.radii[1] - self.radii[0]))
-
-    def bounds(self) -> tuple[Array, Array]:
-        reach = max(self.radii)
-        return np.minimum(self.start, self.end) - reach, np.maximum(self.start, self.end) + reach
-
-
-@dataclass(frozen=True)
-class _Ellipsoid:
-    centre: Array
-    semi: Array
-
-    def distance(self, points: Array) -> Array:
-        """Not Euclidean away from the surface, but zero on it and smooth, which is all that is asked."""
-        scaled = (points - self.centre) / self.semi
-        first = np.linalg.norm(scaled, axis=-1)
-        second = np.linalg.norm(scaled / self.semi, axis=-1)
-        return first * (first - 1.0) / np.maximum(second, 1e-6)
-
-    def bounds(self) -> tuple[Array, Array]:
-        return self.centre - self.semi, self.centre + self.semi
-
-
-@lru_cache(maxsize=1)
-def _dense(profile: tuple[tuple[float, ...], ...]) -> Array:
-    """The profile's columns, interpolated so finely that straight lines between rows look smooth."""
-    heights, *columns = np.array(profile).T
-    fine = np.linspace(heights[0], heights[-1], 1500)
-    return np.stack([fine, *(PchipInterpolator(heights, column)(fine) for column in columns)])
-
-
-@dataclass(frozen=True)
-class _Torso:
-    """Elliptic slices from crotch to neck, one smooth shape: lobes melted together look like a snowman."""
-
-    #: Height above the pelvis, half width, half depth, and how far ahead the slice stands.
-    profile: tuple[tuple[float, float, float, float], ...] = (
-        (-0.115, 0.060, 0.050, -0.012),
-        (-0.080, 0.135, 0.088, -0.014),
-        (-0.030, 0.166, 0.108, -0.014),
-        (0.030, 0.164, 0.106, -0.008),
-        (0.100, 0.142, 0.092, 0.002),
-        (0.160, 0.133, 0.086, 0.004),
-        (0.240, 0.142, 0.093, 0.002),
-        (0.330, 0.160, 0.106, 0.000),
-        (0.400, 0.168, 0.104, -0.006),
-        (0.460, 0.150, 0.084, -0.014),
-        (0.505, 0.098, 0.062, -0.016),
-        (0.540, 0.050, 0.045, -0.014),
-    )
-
-    def distance(self, points: Array) -> Array:
-        heights, *columns = _dense(self.profile)
-        y = np.clip(points[..., 1], heights[0], heights[-1])
-        width, depth, ahead = (np.interp(y, heights, column) for column in columns)
-        around = np.hypot(points[..., 0] / width, (points[..., 2] - ahead) / depth)
-        sideways = (around - 1.0) * np.minimum(width, depth)
-        beyond = np.abs(points[..., 1] - y)
-        return np.where(beyond > 0, np.hypot(np.maximum(sideways, 0.0), beyond), sideways)
-
-    def bounds(self) -> tuple[Array, Array]:
-        heights, width, depth, ahead = np.array(self.profile).T
-        low = _by(-width.max(), heights[0], (ahead - depth).min())
-        return low, _by(width.max(), heights[-1], (ahead + depth).max())
-
-
-_Part: TypeAlias = "_Capsule | _Ellipsoid | _Torso"
-
-
 def _by(x: float, y: float, z: float) -> Array:
     return np.array([x, y, z])
 
 
-def _parts() -> list[_Part]:
+def _spread(side: str) -> Array:
+    """The turn that takes a leg of the T-pose aside for meshing."""
+    angle = _LEGS_APART if side == "left" else -_LEGS_APART
+    return np.array([[math.cos(angle), -math.sin(angle), 0], [math.sin(angle), math.cos(angle), 0], [0, 0, 1]])
+
+
+def _leg(joint: int) -> str | None:
+    """The side of the leg that a joint belongs to, hip included; None for the rest of the body."""
+    side, _, name = JOINTS[joint].partition("_")
+    return side if name in ("hip", "knee", "ankle", "foot") else None
+
+
+def _parts() -> list[Part]:
     at = dict(zip(JOINTS, rest_joints()))
 
-    def capsule(start: Array, end: Array, *radii: float) -> _Capsule:
-        return _Capsule(np.asarray(start, float), np.asarray(end, float), (radii[0], radii[-1]))
+    def capsule(start: Array, end: Array, *radii: float) -> Capsule:
+        return Capsule(np.asarray(start, float), np.asarray(end, float), (radii[0], radii[-1]))
 
-    def blob(centre: Array, *semi: float) -> _Ellipsoid:
-        return _Ellipsoid(np.asarray(centre, float), np.array(semi))
+    def blob(centre: Array, *semi: float) -> Ellipsoid:
+        return Ellipsoid(np.asarray(centre, float), np.array(semi))
 
-    parts: list[_Part] = [
-        _Torso(),
+    parts: list[Part] = [
+        Torso(),
         capsule(at["neck"] + [0, -0.05, -0.014], at["head"] + [0, 0.01, 0.002], 0.062, 0.052),
         blob(at["head"] + [0, 0.082, 0.01], 0.076, 0.108, 0.095),
         blob(at["head"] + [0, 0.028, 0.034], 0.053, 0.06, 0.058),
@@ -159,11 +93,15 @@ def _parts() -> list[_Part]:
         hip, knee, ankle, foot = (at[f"{side}_{name}"] for name in ("hip", "knee", "ankle", "foot"))
         shoulder, elbow, wrist = (at[f"{side}_{name}"] for name in ("shoulder", "elbow", "wrist"))
         out = np.array([sign, 0.0, 0.0])
-        parts += [
-            capsule(hip + _by(0.018 * sign, -0.02, 0.0), knee, 0.084, 0.05),
-            blob(hip + _by(0.022 * sign, 0.0, -0.035), 0.075, 0.09, 0.078),
+        leg: list[Capsule | Ellipsoid] = [
+            capsule(hip + _by(0.012 * sign, -0.02, 0.0), knee, 0.084, 0.05),
             capsule(knee, ankle, 0.049, 0.033),
             blob(knee + _by(0, -0.13, -0.016), 0.046, 0.12, 0.05),
+            *_foot(ankle, foot, capsule),
+        ]
+        parts += [Turned(part, _spread(side), hip) for part in leg]
+        parts += [
+            blob(hip + _by(0.022 * sign, 0.0, -0.035), 0.075, 0.09, 0.078),
             capsule(at[f"{side}_collar"] + [0, -0.005, 0], shoulder, 0.06, 0.056),
             blob(shoulder + 0.01 * out, 0.062, 0.062, 0.06),
             capsule(at["neck"] + [0.02 * sign, -0.035, -0.02], shoulder + _by(-0.02 * sign, 0.018, -0.01), 0.05, 0.042),
@@ -172,12 +110,11 @@ def _parts() -> list[_Part]:
             blob(elbow + 0.075 * out, 0.09, 0.041, 0.041),
             blob(wrist + 0.075 * out, 0.082, 0.02, 0.042),
             capsule(wrist + 0.03 * out + [0, 0, 0.02], wrist + 0.075 * out + [0, -0.004, 0.058], 0.016, 0.012),
-            *_foot(ankle, foot, capsule),
         ]
     return parts
 
 
-def _foot(ankle: Array, foot: Array, capsule: Any) -> list[_Capsule]:
+def _foot(ankle: Array, foot: Array, capsule: Any) -> list[Capsule]:
     """Heel, instep and toes, flat on the floor once the foot's bone leans down as it does in a standing body.
 
     At rest that bone points straight ahead, so what is flat when standing is tilted up here.
@@ -199,34 +136,20 @@ def _foot(ankle: Array, foot: Array, capsule: Any) -> list[_Capsule]:
     ]
 
 
-def _field(points: Array, parts: list[_Part]) -> Array:
-    """Signed distance to the melted body: a soft minimum that does not care for the parts' order."""
-    total = np.zeros(points.shape[:-1])
-    for part in parts:
-        total += np.exp(np.minimum(-part.distance(points) / _MELT, 60.0))
-    return -_MELT * np.log(np.maximum(total, 1e-30))
-
-
-def _slope(points: Array, parts: list[_Part]) -> tuple[Array, Array]:
-    """The field and its gradient, from its values at a tiny tetrahedron's corners."""
-    corners = np.array([(1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1)])
-    values = np.stack([_field(points + _STEP * corner, parts) for corner in corners], axis=-1)
-    return values.mean(-1), values @ corners / (4 * _STEP)
-
-
 @lru_cache(maxsize=1)
 def build() -> Mannequin:
     """The mannequin; made on first use (about a second), the same on every machine to rounding."""
     parts = _parts()
-    values, origin = _sampled(parts)
+    values, origin = sampled(parts, GRID)
     vertices, faces = surface_nets(values)
     points = vertices * GRID + origin
     for _ in range(3):
-        away, slope = _slope(points, parts)
-        points -= (away / (slope * slope).sum(-1).clip(0.1))[:, None] * slope
-    normals = _slope(points, parts)[1]
+        away, ahead = slope(points, parts)
+        points -= (away / (ahead * ahead).sum(-1).clip(0.1))[:, None] * ahead
+    normals = slope(points, parts)[1]
     normals /= np.linalg.norm(normals, axis=-1, keepdims=True)
     bones, weights = _skin(points)
+    points, normals = _legs_together(points, normals, bones, weights)
     return Mannequin(
         vertices=points.astype(np.float32),
         normals=normals.astype(np.float32),
@@ -237,54 +160,84 @@ def build() -> Mannequin:
     )
 
 
-def _sampled(parts: list[_Part]) -> tuple[Array, Array]:
-    """The field on a grid; a part is evaluated only where it can be felt."""
-    bounds = [part.bounds() for part in parts]
-    margin = 6 * _MELT + 2 * GRID
-    origin = np.min([low for low, _ in bounds], axis=0) - margin
-    shape = np.ceil((np.max([high for _, high in bounds], axis=0) + margin - origin) / GRID).astype(int) + 1
-    total = np.full(shape, 1e-30)
-    for part, (low, high) in zip(parts, bounds):
-        first = np.maximum(((low - margin - origin) / GRID).astype(int), 0)
-        last = np.minimum(((high + margin - origin) / GRID).astype(int) + 2, shape)
-        axes = [np.arange(a, b) * GRID + o for a, b, o in zip(first, last, origin)]
-        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-        window = tuple(slice(a, b) for a, b in zip(first, last))
-        total[window] += np.exp(np.minimum(-part.distance(points) / _MELT, 60.0))
-    return -_MELT * np.log(total), origin
+def _legs_together(points: Array, normals: Array, bones: Array, weights: Array) -> tuple[Array, Array]:
+    """From the pose of meshing to the T-pose, each vertex by its two bones."""
+    rest = rest_joints()
+    places, ahead = np.zeros_like(points), np.zeros_like(normals)
+    for joint in range(len(JOINTS)):
+        share = np.where(bones == joint, weights, 0.0).sum(1, keepdims=True)
+        side = _leg(joint)
+        turn = np.eye(3) if side is None else _spread(side).T
+        pivot = np.zeros(3) if side is None else rest[JOINTS.index(f"{side}_hip")]
+        places += share * ((points - pivot) @ turn.T + pivot)
+        ahead += share * (normals @ turn.T)
+    return places, ahead / np.linalg.norm(ahead, axis=-1, keepdims=True)
 
 
 def _segments() -> list[tuple[int, Array, Array]]:
-    """The bones as (joint that turns it, from, to); the last joints reach into head, toes and hands."""
+    """The bones in the pose of meshing as (joint that turns it, from, to); the last reach into head, toes and hands."""
     at = rest_joints()
     bones = [(parent, at[parent], at[joint]) for joint, parent in enumerate(PARENTS) if parent >= 0]
     beyond = {"head": _by(0, 0.18, 0), "left_foot": _by(0, 0, 0.06), "right_foot": _by(0, 0, 0.06)}
     beyond |= {"left_wrist": _by(0.16, 0, 0), "right_wrist": _by(-0.16, 0, 0)}
-    return bones + [
-        (JOINTS.index(name), at[JOINTS.index(name)], at[JOINTS.index(name)] + d) for name, d in beyond.items()
-    ]
+    for name, reach in beyond.items():
+        joint = JOINTS.index(name)
+        bones.append((joint, at[joint], at[joint] + reach))
+    out = []
+    for joint, start, end in bones:
+        side = _leg(joint)
+        turn = np.eye(3) if side is None else _spread(side)
+        pivot = at[0] if side is None else at[JOINTS.index(f"{side}_hip")]
+        out.append((joint, turn @ (start - pivot) + pivot, turn @ (end - pivot) + pivot))
+    return out
 
 
 def _skin(points: Array) -> tuple[Array, Array]:
-    """Nearest bone and its nearest neighbour in the tree; they share evenly at the joint and part over `_HINGE`."""
+    """Nearest bone and a neighbour of it: they share evenly at the joint and part over `_HINGE`.
+
+    Along the spine the bones are too short for that; there pelvis, spine1 and spine3 hand over by height, and spine2,
+    which lies between the last two in angle as well, moves nothing by itself.
+    """
     distance = np.full((len(points), len(JOINTS)), np.inf)
     for joint, start, end in _segments():
         axis = end - start
         share = np.clip((points - start) @ axis / (axis @ axis), 0.0, 1.0)
         away = np.linalg.norm(points - start - share[:, None] * axis, axis=-1)
         distance[:, joint] = np.minimum(distance[:, joint], away)
-    first = distance.argmin(1)
+    trunk, to_trunk = np.isin(distance.argmin(1), _SPINE), distance[:, _SPINE].min(1)
+    height_pair, height_share = _by_height(points[:, 1])
+    distance[:, [joint for joint in _SPINE if joint not in (0, 9)]] = np.inf
+    first = np.where(trunk, height_pair[:, 0], distance.argmin(1))
     beside = np.zeros((len(JOINTS), len(JOINTS)), dtype=bool)
     for joint, parent in enumerate(PARENTS[1:], 1):
-        beside[joint, parent] = beside[parent, joint] = True
+        if joint not in _SPINE:
+            beside[joint, parent] = beside[parent, joint] = True
     second = np.where(beside[first], distance, np.inf).argmin(1)
     rows = np.arange(len(points))
-    near, far = distance[rows, first], distance[rows, second]
-    along = np.clip(np.sqrt(np.maximum(far**2 - near**2, 0.0)) / _HINGE, 0.0, 1.0)
-    share = 0.5 * (1.0 - along * along * (3.0 - 2.0 * along))
+    near = np.where(trunk, to_trunk, distance[rows, first])
+    along = np.sqrt(np.maximum(distance[rows, second] ** 2 - near**2, 0.0))
+    share = np.where(beside[first].any(1), 0.5 * _fade(along / _HINGE), 0.0)
+    spine = trunk & (height_share >= share)
+    second, share = np.where(spine, height_pair[:, 1], second), np.where(spine, height_share, share)
     share[share < 1e-3] = 0.0
     bones = np.stack((first, np.where(share > 0, second, 0)), axis=-1)
     return bones, np.stack((1.0 - share, share), axis=-1)
+
+
+def _by_height(y: Array) -> tuple[Array, Array]:
+    """For each height the spine's nearer and farther joint, and the farther one's share of at most a half."""
+    stations = np.array([0.01, 0.175, 0.36])
+    joints = np.array([0, 3, 9])
+    low = np.clip(np.searchsorted(stations, y) - 1, 0, len(stations) - 2)
+    upper = 1.0 - _fade((y - stations[low]) / (stations[low + 1] - stations[low]))
+    pair = np.stack((joints[low], joints[low + 1]), axis=-1)
+    return np.where((upper > 0.5)[:, None], pair[:, ::-1], pair), np.minimum(upper, 1.0 - upper)
+
+
+def _fade(x: Array) -> Array:
+    """From 1 at zero and below to 0 at one and beyond, smoothly."""
+    x = np.clip(x, 0.0, 1.0)
+    return 1.0 - x * x * (3.0 - 2.0 * x)
 
 
 def _colours(points: Array, first: Array) -> Array:
@@ -294,6 +247,6 @@ def _colours(points: Array, first: Array) -> Array:
     colours[shoe] = _SHOE
     face = points - (at["head"] + [0, 0.094, 0.01])
     edge = np.maximum.reduce([np.abs(face[:, 1]) - 0.034, 0.028 - face[:, 2]])
-    visor = 1.0 - np.clip(edge / 0.008 + 0.5, 0.0, 1.0)[:, None]  # a soft edge hides the mesh's own steps
+    visor = 1.0 - np.clip(edge / 0.016 + 0.5, 0.0, 1.0)[:, None]  # a soft edge hides the mesh's own steps
     visor *= (first == JOINTS.index("head"))[:, None]
     return np.round(colours + visor * (np.array(_DARK) - colours)).astype(np.uint8)
