@@ -148,7 +148,8 @@ def _about_module(error: ModuleNotFoundError) -> str:
     name = (error.name or str(error)).partition(".")[0]
     extras = {
         "viser": "studio", "fastapi": "server", "uvicorn": "server", "motionmcp_sdk": "server",
-        "lightning_fabric": "train", "lightning": "train", "matplotlib": "train", "ray": "ray",
+        "lightning_fabric": "train", "matplotlib": "train", "vector_quantize_pytorch": "train", "transformers": "train",
+        "ray": "ray",
     }  # fmt: skip
     if name in extras:
         return f"the Python package {name!r} is missing; install it with: pip install 'anchorroute[{extras[name]}]'"
