@@ -4,7 +4,7 @@
 
 `joints.npy` holds the joints [T, 22, 3] that were exported at 20 fps, as `numpy.save` writes them; the files are what
 `Motion.save` wrote. Prints one JSON object: per file the largest and the mean distance in millimetres between those
-joints and the bones' heads after Blender's own importer. Imports nothing of this package, so it cannot share its errors.
+joints and the bones' heads after Blender's own importer. Imports nothing of this package, so no error is shared.
 """
 
 import json
@@ -15,9 +15,10 @@ import bpy
 import numpy as np
 
 NAMES = (
-    "Hips LeftUpLeg RightUpLeg Spine LeftLeg RightLeg Spine1 LeftFoot RightFoot Spine2 LeftToeBase RightToeBase Neck "
-    "LeftShoulder RightShoulder Head LeftArm RightArm LeftForeArm RightForeArm LeftHand RightHand"
-).split()
+    "Hips", "LeftUpLeg", "RightUpLeg", "Spine", "LeftLeg", "RightLeg", "Spine1", "LeftFoot", "RightFoot", "Spine2",
+    "LeftToeBase", "RightToeBase", "Neck", "LeftShoulder", "RightShoulder", "Head", "LeftArm", "RightArm",
+    "LeftForeArm", "RightForeArm", "LeftHand", "RightHand",
+)  # fmt: skip
 FPS = 20
 
 
