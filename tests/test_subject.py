@@ -1,13 +1,16 @@
 """The trained parts behind the tables' seam, on tiny random ones: what each method promises of the same draft."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from anchorroute import models
 from anchorroute.evaluate import jobs, metrics
+from anchorroute.evaluate.gallery import progression
 from anchorroute.evaluate.protocols import Setting, Variant
 from anchorroute.evaluate.subject import Draft, ModelSubject
 from anchorroute.evaluate.sweep import jobs_of
@@ -103,6 +106,13 @@ def test_baselines_come_back_as_features(subject: ModelSubject, work: list[jobs.
     assert all(np.isfinite(features.numpy()).all() for features in found.values())
     assert errors(found["projection"], work) < 0.2 * errors(before.features, work)
     assert errors(found["warp"], work) < errors(before.features, work)
+
+
+def test_a_sheet_has_a_row_a_variant(subject: ModelSubject, work: list[jobs.Job], tmp_path: Path) -> None:
+    one, two = (progression(subject, work[0], tmp_path / f"{n}.png", runs=[[Variant("generator")]] * n) for n in (1, 2))
+    with Image.open(one) as low, Image.open(two) as high:
+        assert high.width == low.width
+        assert high.height > 1.8 * low.height
 
 
 def test_other_weights_have_another_id(subject: ModelSubject) -> None:

@@ -127,6 +127,29 @@ def evaluator(data: Path, judge: str, out: Path) -> None:
 
 
 @evaluate.command()
+@_DATA
+@click.option("--model", default="open", show_default=True, help='"open", or a folder of checkpoints.')
+@click.option("--clip", help="A clip's id.  [default: the first of the tables' draw]")
+@click.option("--anchors", "count", type=click.IntRange(1), default=5, show_default=True, help="How many anchors.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("docs/figures"),
+              show_default=True, help="Folder of the sheets.")  # fmt: skip
+def gallery(data: Path, model: str, clip: str | None, count: int, out: Path) -> None:
+    """Contact sheets: generator, RS100, RS200, RS500 and Gauss-Newton, for the three control families."""
+    from anchorroute.data import load
+    from anchorroute.evaluate.gallery import progression
+    from anchorroute.evaluate.jobs import subset, usable
+    from anchorroute.evaluate.protocols import FAMILY_NAMES, Setting
+    from anchorroute.evaluate.sweep import jobs_of
+
+    clips = usable(load(data, "test", weak=False, mirrored=False, captioned=True).clips)
+    chosen = subset([one for one in clips if clip in (None, one.id)], 1)
+    subject = _subject(model, "body")
+    for family in FAMILY_NAMES:
+        (job,) = jobs_of(Setting(family, count), chosen, 0)
+        click.echo(progression(subject, job, out / f"gallery-{family}.png", title=f"{family}, "))
+
+
+@evaluate.command()
 @click.option("--results", type=click.Path(exists=True, file_okay=False, path_type=Path), default=RESULTS,
               show_default=True, help="Folder of JSON files.")  # fmt: skip
 @click.option("--page", type=click.Path(dir_okay=False, path_type=Path), default=Path("docs/results.md"),
