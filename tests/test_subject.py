@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from anchorroute import models
-from anchorroute.evaluate import jobs, metrics
+from anchorroute.evaluate import jobs, metrics, order
+from anchorroute.evaluate.evaluator import EvaluatorConfig, OpenEvaluator
 from anchorroute.evaluate.gallery import progression
 from anchorroute.evaluate.protocols import Setting, Variant
 from anchorroute.evaluate.subject import Draft, ModelSubject
@@ -113,6 +114,25 @@ def test_a_sheet_has_a_row_a_variant(subject: ModelSubject, work: list[jobs.Job]
     with Image.open(one) as low, Image.open(two) as high:
         assert high.width == low.width
         assert high.height > 1.8 * low.height
+
+
+def test_weaker_versions_are_generated_apart_and_judged_by_what_they_lose(
+    subject: ModelSubject, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    config = EvaluatorConfig(embed=8, width=16, layers=1, heads=2, text_width=16, name="toy")
+    judge = OpenEvaluator(config, Letters()).eval()
+    clips = [clip(i, frames=40) for i in range(32)]
+    found = order.placed(judge, subject.models, clips, 32, tmp_path)
+    assert [one.name for one in found] == [way.name for way in order.WAYS]
+    assert found[0].in_order is None
+    assert len({one.figures["fid"] for one in found}) == len(found), "each version made other motions"
+    for one in found[1:]:
+        way = next(way for way in order.WAYS if way.name == one.name)
+        gaps = {name: one.figures[name] - found[0].figures[name] for name in way.loses}
+        assert one.in_order == all((gap < 0) == (name == "r_top3") for name, gap in gaps.items())
+    assert order.placed(judge, subject.models, clips, 32, tmp_path) == found, "from the kept drafts"
+    assert len(order.rows(found)) == 4
 
 
 def test_other_weights_have_another_id(subject: ModelSubject) -> None:

@@ -110,19 +110,35 @@ for _name in TABLES:
 @evaluate.command()
 @_DATA
 @click.option("--evaluator", "judge", default="open", show_default=True, help='"open", a checkpoint, or t2m:FOLDER.')
+@click.option(
+    "--model", help='Also generate with "open", or a folder of checkpoints, and with weakened versions of it.'
+)
+@click.option("--samples", type=click.IntRange(32), default=64, show_default=True, help="Clips to generate.")
+@click.option("--store", type=click.Path(file_okay=False, path_type=Path), default=STORE, show_default=True,
+              help="Where drafts are kept.")  # fmt: skip
 @_OUT
-def evaluator(data: Path, judge: str, out: Path) -> None:
-    """Whether the evaluator can be trusted: real against shuffled pairs, floors, known damage."""
+def evaluator(data: Path, judge: str, model: str | None, samples: int, store: Path, out: Path) -> None:
+    """Whether the evaluator can be trusted: real against shuffled pairs, floors, known damage, known weaknesses."""
+    from dataclasses import replace
+
+    from anchorroute import models
     from anchorroute.data import load
+    from anchorroute.evaluate import order
     from anchorroute.evaluate.jobs import LONGEST, SHORTEST
     from anchorroute.evaluate.trust import trust
 
     test = load(data, "test", weak=False, mirrored=False)
     train = load(data, "train", weak=False, mirrored=False)
     kept = [[clip for clip in part if clip.frames >= SHORTEST] for part in (test, train)]
-    found = trust(_evaluator(judge), *kept)
+    chosen = _evaluator(judge)
+    line = f"anchorroute evaluate evaluator --data {data.name}"
+    found = trust(chosen, *kept).result(line, test.fingerprint)
+    if model is not None:
+        placed = order.placed(chosen, models.load(model), kept[0], samples, store)
+        line += f" --model {Path(model).name} --samples {samples}"
+        found = replace(found, command=line, rows=(*found.rows, *order.rows(placed)))
     file = out / "evaluator.json"
-    found.result(f"anchorroute evaluate evaluator --data {data.name}", test.fingerprint).stamped().save(file)
+    found.stamped().save(file)
     click.echo(f"{file}: clips of {SHORTEST} frames or more, embedded whole (training saw at most {LONGEST})")
 
 
