@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.ndimage import uniform_filter1d
 
 from anchorroute.anchors import Anchor, AnchorSet
 from anchorroute.motion.canonical import facing
@@ -193,7 +192,8 @@ def foot_skating(joints: Float[Array, "frames 22 3"], fps: float) -> float:
     toes = joints[:, TOES].astype(np.float64)
     speed = np.linalg.norm(np.diff(toes[..., [0, 2]], axis=0), axis=-1) * fps
     window = max(1, round(SLIDE_WINDOW * fps))
-    average = uniform_filter1d(speed, window, axis=0, mode="constant")
+    box = np.full(window, 1 / window)
+    average = np.stack([np.convolve(np.pad(foot, window), box, "same")[window:-window] for foot in speed.T], axis=1)
     low = (toes[:-1, :, 1] < CONTACT_HEIGHT) & (toes[1:, :, 1] < CONTACT_HEIGHT)
     return float((low & (speed > SLIDE_SPEED) & (average > SLIDE_SPEED)).any(axis=1).mean())
 
