@@ -198,7 +198,7 @@ def tokenizer(
 
 
 _DECODER_LOOPS: dict[Preset, LoopConfig] = {
-    "open": LoopConfig(batch=32, lr=4e-4, warmup=100, ema=0.998, minutes=25, validations=5),
+    "open": LoopConfig(batch=32, lr=2e-4, warmup=50, ema=0.995, minutes=25, validations=4),
     "paper": LoopConfig(batch=128, lr=2e-4, warmup=100, steps=3_000),
     "debug": LoopConfig(batch=8, lr=1e-3, warmup=2, steps=6, validations=1, log_every=2, precision="32-true"),
 }

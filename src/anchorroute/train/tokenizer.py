@@ -87,7 +87,7 @@ class DecoderTaskConfig:
     windows: tuple[int, ...] = (96, 192)  # frames
     validation_clips: int = 96
     first_level_alone: float = 0.4  # share of samples that see the first level only, which is where anchors act
-    losses: LossWeights = field(default_factory=lambda: LossWeights(root=0.5, joints=0.5, acceleration=2.0))
+    losses: LossWeights = field(default_factory=lambda: LossWeights(root=0.25, joints=0.25, acceleration=1.5))
     steps: float = 1.0
 
 
