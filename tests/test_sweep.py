@@ -138,6 +138,12 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path, evaluator: Open
     assert sweep_of(tmp_path / "a", evaluator, Echo(), Budget()).run() == 0
 
 
+def test_shares_together_are_the_whole(tmp_path: Path, evaluator: OpenEvaluator) -> None:
+    both = [sweep_of(tmp_path, evaluator, Echo(), Budget()).run(share=(mine, 2)) for mine in (0, 1)]
+    assert both == [10, 5]
+    assert sweep_of(tmp_path, evaluator, Echo(), Budget()).run() == 0
+
+
 def test_shards_of_other_weights_or_clips_are_not_mixed_in(tmp_path: Path, evaluator: OpenEvaluator) -> None:
     sweep_of(tmp_path, evaluator, Echo(), Budget()).run()
     other = Echo()

@@ -53,6 +53,7 @@ def _table_command(name: str) -> click.Command:
     @click.option("--observes", type=click.Choice(["features", "body"]), default="features", show_default=True,
                   help="What the solver meets anchors on: the paper's joints or the fixed-bone body.")  # fmt: skip
     @click.option("--threads", type=click.IntRange(1), help="Processor threads.  [default: all]")
+    @click.option("--share", help='Compute only a share, such as "1/4", for several processes on one store.')
     @click.option("--strict", is_flag=True, help="Only clips whose recording training never saw.")
     @click.option("--store", type=click.Path(file_okay=False, path_type=Path), default=STORE, show_default=True,
                   help="Where finished pieces are kept.")  # fmt: skip
@@ -71,6 +72,7 @@ def _table_command(name: str) -> click.Command:
         batch: int,
         observes: str,
         threads: int | None,
+        share: str | None,
         strict: bool,
         store: Path,
         out: Path,
@@ -82,17 +84,21 @@ def _table_command(name: str) -> click.Command:
         from anchorroute.evaluate.sweep import Budget, Sweep
         from anchorroute.evaluate.tables import table
 
+        part, chosen_counts = _share(share), _counts(counts)
         if threads is not None:
             torch.set_num_threads(threads)
         clips = load(data, split, weak=False, mirrored=False, captioned=True)
         chosen = clips.where(lambda clip: clip.strict) if strict else clips
         heavy = heavy_samples if heavy_samples is not None or torch.cuda.is_available() else 64
-        budget = Budget(repeats, samples, heavy, batch, _counts(counts), prompts)
+        budget = Budget(repeats, samples, heavy, batch, chosen_counts, prompts)
         rules = protocol(name).mixed() if mixed else protocol(name)
         sweep = Sweep.of(
             rules, _subject(model, observes), _evaluator(judge), chosen.clips, clips.fingerprint, budget, store,
         )  # fmt: skip
-        _run(sweep)
+        _run(sweep, part)
+        if share is not None:
+            click.echo(f"share {share} is done; the same command without --share writes the table")
+            return
         file = out / (f"{name}-strict.json" if strict else f"{name}.json")
         shown = load(data, "train", mirrored=False).clips if name == "prior" else ()
         line = _command_line(name, data, model, budget, split, mixed=mixed, strict=strict, observes=observes)
@@ -231,7 +237,19 @@ def _command_line(
     return " ".join([*parts, "--strict"] if strict else parts)
 
 
-def _run(sweep: object) -> None:
+def _share(given: str | None) -> tuple[int, int]:
+    from anchorroute.errors import RequestError
+
+    try:
+        mine, workers = (int(part) for part in (given or "1/1").split("/"))
+    except ValueError:
+        mine = workers = 0
+    if not 1 <= mine <= workers:
+        raise RequestError(f'--share "{given}": write which of how many, for example 1/4 up to 4/4.')
+    return mine - 1, workers
+
+
+def _run(sweep: object, share: tuple[int, int]) -> None:
     """The sweep with a progress bar and the time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -241,4 +259,6 @@ def _run(sweep: object) -> None:
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, transient=True) as bar:
         task = bar.add_task("", total=None)
-        sweep.run(lambda done, total, doing: bar.update(task, completed=done, total=total, description=doing))
+        sweep.run(
+            lambda done, total, doing: bar.update(task, completed=done, total=total, description=doing), share=share
+        )

@@ -114,11 +114,18 @@ class Sweep:
         label = "".join(letter if letter.isalnum() else "-" for letter in variant.name)
         return self.store / self.protocol.name / f"{setting.name}-{label}-r{repeat}-{digest(identity)}.npz"
 
-    def run(self, progress: Progress | None = None) -> int:
-        """Compute what is missing; returns how many shards were computed."""
+    def run(self, progress: Progress | None = None, *, share: tuple[int, int] = (0, 1)) -> int:
+        """Compute what is missing; returns how many shards were computed.
+
+        `share` (i, n) leaves all but every n-th setting to other processes or machines that see the same store; what
+        one of them did not finish, because it was killed, a later run without a share does.
+        """
         pieces = list(self.pieces())
-        done = 0
-        for (setting, repeat), group in groupby(pieces, lambda piece: (piece.setting, piece.repeat)):
+        done, (mine, workers) = 0, share
+        groups = groupby(pieces, lambda piece: (piece.setting, piece.repeat))
+        for number, ((setting, repeat), group) in enumerate(groups):
+            if number % workers != mine:
+                continue
             missing = [piece for piece in group if not piece.path.exists()]
             if missing:
                 self._compute(setting, repeat, missing, lambda name: _tell(progress, pieces, name))
