@@ -1,6 +1,7 @@
 """Time, accuracy and naturalness of the solvers on real clips: writes docs/results/solver.json.
 
-    python benchmarks/solver.py --data runs/data/open --weights open [--split val] [--clips 16] [--generated]
+    python benchmarks/solver.py --data runs/data/open --weights open --generated [--split val] [--clips 16]
+    python benchmarks/solver.py --data runs/data/open --tokenizer runs/tokenizer-open/tokenizer
 
 Anchors are drawn from real clips (K frames, or cells of the six joints), the solver starts from soft tokens: `coarse`
 are the first-level tokens of the clip itself, `generated` what the model makes of its caption and the anchors. Errors
@@ -10,11 +11,13 @@ row). The Adam rows run on the first `--adam-clips` clips, because they take a h
 """
 
 import argparse
+import itertools
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +25,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchorroute import models
+from anchorroute import checkpoint, models
 from anchorroute.data import humanml3d
 from anchorroute.data.layout import fingerprint
 from anchorroute.evaluate.jobs import Job, anchor_jobs, subset, usable
 from anchorroute.evaluate.subject import ModelSubject
+from anchorroute.motion import body
+from anchorroute.motion import features as feats
 from anchorroute.motion.files import write_checked
 from anchorroute.observation import FAMILIES
 from anchorroute.report import foot_skating, mean_jerk
-from anchorroute.routesolver import Adam, GaussNewton, Off, Refined, refine
+from anchorroute.routesolver import Adam, Decode, GaussNewton, Off, Refined, latent_covariance, refine
+from anchorroute.tokenizer import Tokenizer
 
 COLUMNS = [
     "start", "family", "K", "solver", "clips", "mean_mm", "median_mm", "p99_mm", "within_1mm", "within_5mm",
@@ -54,29 +60,51 @@ class Case:
         return torch.tensor([job.length for job in self.jobs])
 
 
-def tokens(subject: ModelSubject, jobs: Sequence[Job], start: str) -> Tensor:
-    """Where the solver starts."""
-    if start == "generated":
-        return subject.draft(jobs, anchored=True).u
-    lengths = torch.tensor([job.length for job in jobs])
-    features = torch.nn.utils.rnn.pad_sequence([torch.as_tensor(job.clip.features) for job in jobs], batch_first=True)
-    tokenizer = subject.models.tokenizer
+@dataclass(frozen=True)
+class Decoding:
+    """The fixed-bone body of a tokenizer, and the covariance of its latents."""
+
+    tokenizer: Tokenizer
+    covariance: Tensor
+
+    def of(self, lengths: Tensor) -> Decode:
+        """The decoder of a batch."""
+
+        def decode(u: Tensor, /) -> Tensor:
+            return body.fixed_bones(feats.to_joints(self.tokenizer.decode(u, lengths)))
+
+        return decode
+
+    def coarse(self, jobs: Sequence[Job]) -> Tensor:
+        """First-level tokens of the clips themselves."""
+        lengths = torch.tensor([job.length for job in jobs])
+        clips = [torch.as_tensor(job.clip.features) for job in jobs]
+        features = torch.nn.utils.rnn.pad_sequence(clips, batch_first=True)
+        with torch.no_grad():
+            return self.tokenizer.embed(self.tokenizer.encode(features, lengths)[..., :1])
+
+
+def measured_covariance(tokenizer: Tokenizer, data: Path, clips: int = 150) -> Tensor:
+    """Of the latents of training clips, evenly picked."""
+    train = humanml3d.load(data, "train")
+    picked = [train[i].features for i in range(0, len(train), max(1, len(train) // clips))]
     with torch.no_grad():
-        return tokenizer.embed(tokenizer.encode(features, lengths)[..., :1])
+        latents = [tokenizer.latents(torch.as_tensor(f[None, : len(f) // 4 * 4]))[0] for f in picked if len(f) >= 40]
+    return latent_covariance(torch.cat(latents))
 
 
-def solve(subject: ModelSubject, case: Case, config: Adam | GaussNewton | Off) -> tuple[Refined, float]:
+def solve(decoding: Decoding, case: Case, config: Adam | GaussNewton | Off) -> tuple[Refined, float]:
     """The result and its seconds."""
     lengths = case.lengths
     began = time.perf_counter()
     result = refine(
         case.u,
-        subject.decoder(lengths),
+        decoding.of(lengths),
         [job.observed for job in case.jobs],
         lengths,
         config,
-        covariance=subject.models.covariance,
-        subset=lambda rows: subject.decoder(lengths[rows]),
+        covariance=decoding.covariance,
+        subset=lambda rows: decoding.of(lengths[rows]),
     )
     return result, time.perf_counter() - began
 
@@ -100,37 +128,43 @@ def row(case: Case, solver: str, result: Refined, seconds: float, reference: flo
     return [figures[name] for name in COLUMNS]
 
 
-def table(subject: ModelSubject, cases: Sequence[Case], options: argparse.Namespace) -> list[list[Any]]:
-    """Every solver on every case."""
-    lines = []
-    for case in cases:
-        few = Case(case.start, case.family, case.k, case.jobs[: options.adam_clips], case.u[: options.adam_clips])
-        reference = None
-        if options.adam_clips:
-            config = Adam(steps=options.adam_steps, snapshots=tuple(s for s in (100, 200) if s < options.adam_steps))
-            result, seconds = solve(subject, few, config)
-            reference = 1000 * seconds / len(few.jobs) * 200 / options.adam_steps
-            for steps in (*config.snapshots, options.adam_steps):
-                at = result if steps == options.adam_steps else snapshot(subject, few, result.snapshots[steps])
-                name, share = f"RS{steps}", steps / options.adam_steps
-                lines.append(row(few, name, at, seconds * share, reference))
-        for name, config in (("none", Off()), ("gauss-newton", GaussNewton())):
-            lines.append(row(case, name, *solve(subject, case, config), reference))
-        for line in lines[-4:]:
-            print("  ".join(str(value) for value in line), flush=True)
-    return lines
+def lines(decoding: Decoding, case: Case, adam_clips: int, adam_steps: int) -> list[list[Any]]:
+    """Every solver on one case."""
+    found = []
+    reference = None
+    if adam_clips:
+        few = replace(case, jobs=case.jobs[:adam_clips], u=case.u[:adam_clips])
+        earlier = tuple(steps for steps in (100, 200) if steps < adam_steps)
+        result, seconds = solve(decoding, few, Adam(steps=adam_steps, snapshots=earlier))
+        reference = 1000 * seconds / len(few.jobs) * 200 / adam_steps
+        for steps in (*earlier, adam_steps):
+            share = steps / adam_steps
+            last = steps == adam_steps
+            at = result if last else solve(decoding, replace(few, u=result.snapshots[steps]), Off())[0]
+            found.append(row(few, f"RS{steps}", at, seconds * share, reference))
+    for name, config in (("none", Off()), ("gauss-newton", GaussNewton())):
+        found.append(row(case, name, *solve(decoding, case, config), reference))
+    return found
 
 
-def snapshot(subject: ModelSubject, case: Case, u: Tensor) -> Refined:
-    """What an earlier step of a run had reached."""
-    return solve(subject, Case(case.start, case.family, case.k, case.jobs, u), Off())[0]
+def setting(options: argparse.Namespace) -> tuple[Decoding, ModelSubject | None, str]:
+    """The decoder, what generates (if anything), and a name for both."""
+    if options.tokenizer is None:
+        parts = models.load(options.weights)
+        covariance = parts.covariance
+        if covariance is None:
+            covariance = measured_covariance(parts.tokenizer, options.data)
+        return Decoding(parts.tokenizer, covariance), ModelSubject.of(parts, "body"), parts.name
+    loaded = checkpoint.load(options.tokenizer, kind="Tokenizer")
+    return Decoding(loaded.module, measured_covariance(loaded.module, options.data)), None, f"tokenizer {loaded.id[:8]}"
 
 
-def main() -> None:
-    """Read, solve, print, write."""
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--weights", default="open")
+    parser.add_argument("--tokenizer", type=Path, help="a tokenizer alone; the start is then coarse")
     parser.add_argument("--split", default="val")
     parser.add_argument("--clips", type=int, default=16)
     parser.add_argument("--adam-clips", type=int, default=4)
@@ -141,31 +175,40 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("docs/results/solver.json"))
     options = parser.parse_args()
+    if options.generated and options.tokenizer is not None:
+        parser.error("--generated needs all weights: give --weights, not --tokenizer")
+    return options
+
+
+def main() -> None:
+    """Read, solve, print; the file is written again after every case, so that a run that is cut short counts."""
+    options = arguments()
     torch.set_num_threads(options.threads)
-    subject = ModelSubject.of(models.load(options.weights), "body")
+    decoding, subject, name = setting(options)
     clips = subset(usable(list(humanml3d.load(options.data, options.split))), options.clips)
-    cases = []
-    for start in ("coarse", "generated") if options.generated else ("coarse",):
-        for name in options.families:
-            for k in options.k:
-                jobs = anchor_jobs(clips, FAMILIES[name], k, repeat=0)
-                cases.append(Case(start, name, k, jobs, tokens(subject, jobs, start)))
-    document = {
+    head = ["git", "rev-parse", "HEAD"]
+    document: dict[str, Any] = {
         "title": "The solvers on real clips: accuracy, naturalness, time",
-        "command": f"python benchmarks/solver.py --split {options.split} --clips {options.clips}",
-        "commit": subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip(),
+        "command": f"python {' '.join(sys.argv)}",
+        "commit": subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip(),
         "date": time.strftime("%Y-%m-%d"),
         "data_fingerprint": fingerprint(options.data),
         "columns": COLUMNS,
-        "rows": table(subject, cases, options),
-        "notes": f"Weights {subject.id}. {options.threads} thread(s), CPU, machine shared with other work. "
-        + __doc__.split("\n\n")[2].replace("\n", " "),
+        "rows": [],
+        "notes": f"Weights: {name}. {options.threads} CPU thread(s) of a machine shared with other work, so that times "
+        "compare within a row only; passes are not affected. " + " ".join((__doc__ or "").split("\n\n")[2].split()),
     }
-    write_checked(
-        options.out, (json.dumps(document, indent=1) + "\n").encode(), lambda path: json.loads(path.read_bytes())
-    )
+    for start, family, k in itertools.product(
+        ("coarse", "generated") if options.generated else ("coarse",), options.families, options.k
+    ):
+        jobs = anchor_jobs(clips, FAMILIES[family], k, repeat=0)
+        generated = start == "generated" and subject is not None
+        u = subject.draft(jobs, anchored=True).u if generated and subject is not None else decoding.coarse(jobs)
+        for line in lines(decoding, Case(start, family, k, jobs, u), options.adam_clips, options.adam_steps):
+            document["rows"].append(line)
+            print("  ".join(str(value) for value in line), flush=True)
+        text = json.dumps(document, indent=1) + "\n"
+        write_checked(options.out, text.encode(), lambda path: json.loads(path.read_bytes()))
 
 
 if __name__ == "__main__":

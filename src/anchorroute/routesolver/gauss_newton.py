@@ -26,7 +26,7 @@ from anchorroute.routesolver.prior import Prior
 from anchorroute.routesolver.problem import Problem
 from anchorroute.routesolver.products import Linearised, conjugate_gradients, jacobian
 from anchorroute.routesolver.result import Callback, Cancel, Refined, Solution, Step, Stopped
-from anchorroute.routesolver.rows import TOLERANCE, Rows, Term
+from anchorroute.routesolver.rows import TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ class _Run:
 
     def __init__(self, problem: Problem, config: GaussNewton, covariance: Tensor | None, warm: Solution | None) -> None:
         self.problem, self.config, self.rows = problem, config, problem.rows
-        self.weights = _group_weights(self.rows)
+        self.weights = self.rows.group_weights()
         self.enough = (config.stop * self.rows.tolerance / TOLERANCE).clamp(max=1e-3)
         start = problem.joints(problem.u0)
         residual = self.rows(start)
         self.before = self.rows.errors(residual)
-        known = warm if warm is not None and warm.rows is not None and _same_rows(warm.rows, self.rows) else None
+        known = warm if warm is not None and warm.rows is not None and warm.rows.same_places(self.rows) else None
         self.prior = self._prior(covariance, known)
         self.dense = len(self.rows) <= config.dense_rows
         batch, device = len(residual), residual.device
@@ -383,25 +383,3 @@ class _Run:
 
 def _misfit(pull: Tensor, w: Tensor, mu: float) -> Float[Tensor, " batch"]:
     return pull.double().square().sum(1) + mu * w.double().square().sum((-2, -1))
-
-
-def _group_weights(rows: Rows) -> Float[Tensor, "batch groups"]:
-    """The weight that the rows of a group share."""
-    seen = torch.where(rows.group >= 0, rows.weight, 0.0)
-    return torch.zeros_like(rows.tolerance).scatter_reduce(1, rows.group.clamp(min=0), seen, "amax")
-
-
-def _same_rows(one: Rows, other: Rows) -> bool:
-    """Whether only the targets differ, so that a Jacobian of one serves the other: the same rows at the same times."""
-    if len(one.terms) != len(other.terms) or one.slot.shape != other.slot.shape:
-        return False
-    if not (torch.equal(one.slot, other.slot) and torch.equal(one.weight, other.weight)):
-        return False
-    pairs = zip(one.terms, other.terms)
-    return all(a.name == b.name and _same_places(a, b) for a, b in pairs)
-
-
-def _same_places(one: Term, other: Term) -> bool:
-    return all(
-        place.shape == there.shape and torch.equal(place, there) for place, there in zip(one.places, other.places)
-    )

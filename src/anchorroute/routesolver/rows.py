@@ -337,3 +337,20 @@ class Rows:
     def names(self) -> list[tuple[str, int]]:
         """What each group is: the term's name and the number within it."""
         return [(term.name, k) for term in self.terms for k in range(term.tolerance.shape[1])]
+
+    def group_weights(self) -> Float[Tensor, "batch groups"]:
+        """The weight that the rows of a group share."""
+        seen = torch.where(self.group >= 0, self.weight, 0.0)
+        return torch.zeros_like(self.tolerance).scatter_reduce(1, self.group.clamp(min=0), seen, "amax")
+
+    def same_places(self, other: "Rows") -> bool:
+        """Whether only targets differ: the same rows at the same times, so that a Jacobian of one serves the other."""
+        if len(self.terms) != len(other.terms) or self.slot.shape != other.slot.shape:
+            return False
+        if not (torch.equal(self.slot, other.slot) and torch.equal(self.weight, other.weight)):
+            return False
+        pairs = list(zip(self.terms, other.terms))
+        if any(a.name != b.name or len(a.data) != len(b.data) for a, b in pairs):
+            return False
+        places = [(one, two) for a, b in pairs for one, two in zip(a.places, b.places)]
+        return all(one.shape == two.shape and torch.equal(one, two) for one, two in places)
