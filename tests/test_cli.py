@@ -275,3 +275,27 @@ def test_damaged_weights(run: Run, tmp_path: Path) -> None:
     weights.write_bytes(bytes(content))
     code, _, err = run("generate", "walk", "--model", "m", "-o", "a.bvh")
     assert code == 2 and "damaged" in err and err.count("\n") == 1
+
+
+def test_watch_generates_again_when_the_file_changes(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _anchors(tmp_path, {"at": 1.0, "joint": "pelvis", "position": [0.0, None, 0.2]})
+    naps = []
+
+    def nap(_: float) -> None:
+        naps.append(1)
+        if len(naps) == 1:
+            _anchors(tmp_path, {"at": 1.0, "joint": "pelvis", "position": [0.05, None, 0.2]})
+            os.utime(path, ns=(1, 1))
+        elif len(naps) == 2:
+            path.write_text("{")  # a slip while editing is told, and waited for
+            os.utime(path, ns=(2, 2))
+        elif len(naps) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", nap)
+    code, out, err = run(
+        "generate", "walk", "--anchors", str(path), "--seconds", "2", "--model", "debug", "-o", "w.npz", "--watch"
+    )
+    assert code == 130 and out.count("anchors met") == 2
+    assert "no JSON" in err and "watching" in err
+    assert Motion.load(tmp_path / "w.npz").anchors[0]["position"][0] == 0.05

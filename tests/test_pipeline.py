@@ -11,6 +11,7 @@ import torch
 
 import anchorroute as ar
 from anchorroute import models
+from anchorroute.card import card
 from anchorroute.motion.features import to_joints
 from anchorroute.pipeline import AnchorRoute
 
@@ -158,6 +159,16 @@ def test_refine_meets_anchors_in_the_motions_own_world(pipe: AnchorRoute, result
     assert refined.motion.frames == lifted.frames
 
 
+def test_refine_keeps_the_motions_own_rate(pipe: AnchorRoute, result: ar.Result) -> None:
+    take = result.motion.resample(60)
+    x, y, z = map(float, take.joints[90, 20])  # 1.5 s
+    refined = pipe.refine(take, ar.AnchorSet((ar.Anchor(1.5, "left_wrist", (x + 0.03, None, z)),)))
+    assert (refined.motion.fps, refined.motion.frames) == (60.0, take.frames)
+    assert refined.report.worst_mm < 1.0, str(refined.report)
+    trivial = pipe.refine(take, ar.AnchorSet((ar.Anchor(1.5, "left_wrist", (x, y, z)),)))
+    assert np.abs(trivial.motion.joints - take.joints).max() < 1e-3
+
+
 def test_an_anchor_at_the_last_moment(pipe: AnchorRoute) -> None:
     anchors = ar.AnchorSet((ar.Anchor(2.0, "pelvis", (0.1, None, 0.2)),))
     ended = pipe("walk", anchors, seconds=2)
@@ -216,6 +227,8 @@ def test_saved_and_loaded_parts_make_the_same_motion(
     assert loaded.models.settings.steps == 7
     same = loaded("walk", waypoints, seconds=2, steps=20)
     assert np.allclose(same.motion.joints, pipe("walk", waypoints, seconds=2).motion.joints, atol=1e-3)
+    told_parts = card(str(tmp_path))["parts"]
+    assert told_parts["prior"]["kind"] == "Transformer" and told_parts["prior"]["provenance"] == told
     (tmp_path / "prior" / "weights.safetensors").write_bytes(b"not weights")
     with pytest.raises(ar.CheckpointError, match="damaged"):
         ar.load(tmp_path)

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from anchorroute.anchors import Anchor, AnchorSet, starting_placement
-from anchorroute.errors import CheckpointError
+from anchorroute.errors import CheckpointError, RequestError
 from anchorroute.motion.skeleton import FPS
 
 #: Two anchors of different joints closer than this in time say something about one pose.
@@ -90,6 +90,14 @@ def check(anchors: AnchorSet, seconds: float, within: Limits | None = None) -> l
     found += _from_start(numbered, anchors, rules)
     found += _reaches(numbered, rules)
     return sorted(found, key=lambda finding: (not finding.error, finding.anchors))
+
+
+def doubts(anchors: AnchorSet, seconds: float, *, strict: bool) -> tuple[str, ...]:
+    """The findings as sentences; with `strict` they are an error."""
+    found = check(anchors, seconds)
+    if strict and found:
+        raise RequestError(f"{len(found)} doubts about these anchors: " + " | ".join(map(str, found)))
+    return tuple(map(str, found))
 
 
 Numbered = list[tuple[int, Anchor]]

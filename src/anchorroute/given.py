@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorroute.anchors import Anchor, AnchorSet, canonicalise
+from anchorroute.anchors import Anchor, AnchorSet
 from anchorroute.errors import RequestError
 from anchorroute.motion.canonical import Placement
 from anchorroute.motion.canonical import canonicalise as canonical_joints
 from anchorroute.motion.motion import Motion
+from anchorroute.motion.rotation import quat_about_y, quat_apply
 from anchorroute.motion.skeleton import FPS
 from anchorroute.request import SHORTEST, TOKEN, Request, checked_text
 
@@ -31,16 +32,38 @@ class Given:
     joints: Float[Tensor, "frames 22 3"]
     placement: Placement
     floor: float
+    motion: Motion | None = None
+    """As it was given; without it, results stay at 20 fps."""
 
     def anchors(self, anchors: AnchorSet) -> AnchorSet:
         """Anchors of the motion's world in the canonical frame."""
         lowered = tuple(_raised(anchor, -self.floor) for anchor in anchors.anchors)
-        moving = tuple(anchor for anchor in lowered)
-        return canonicalise(AnchorSet(moving, self.placement, anchors.loop))[0]
+        back = quat_about_y(torch.tensor(-self.placement.yaw, dtype=torch.float64))
+        x, z = self.placement.xz
+        shift = quat_apply(back, torch.tensor([-x, 0.0, -z], dtype=torch.float64)).tolist()
+        home = Placement(-self.placement.yaw, (shift[0], shift[2]))
+        return AnchorSet(lowered, None, anchors.loop).moved(home)
 
-    def raised(self, motion: Motion) -> Motion:
-        """A placed motion on the floor that the given one had."""
-        return replace(motion, root=motion.root + np.array([0.0, self.floor, 0.0], dtype=np.float32))
+    def returned(self, placed: Motion) -> Motion:
+        """A placed motion on the floor, and at the rate, that the given one had."""
+        raised = replace(placed, root=placed.root + np.array([0.0, self.floor, 0.0], dtype=np.float32))
+        return raised if self.motion is None else at_own_rate(self.motion, raised)
+
+
+def at_own_rate(motion: Motion, refined: Motion) -> Motion:
+    """The refined motion at the rate of the one that was given: its own frames, moved by what the solver changed.
+
+    The change is interpolated between the 20 frames a second that the solver saw, so the take keeps its fine detail.
+    """
+    if motion.fps == refined.fps:
+        return refined
+    change = refined.joints.astype(np.float64) - motion.resample(FPS).joints
+    where = np.minimum(np.arange(motion.frames) * (FPS / motion.fps), len(change) - 1.0)
+    before = np.minimum(where.astype(int), len(change) - 2)
+    share = (where - before)[:, None, None]
+    moved = motion.joints + (1 - share) * change[before] + share * change[before + 1]
+    about = Motion.from_joints(moved, motion.fps)
+    return replace(refined, root=about.root, rotations=about.rotations, fps=motion.fps, contacts=about.contacts)
 
 
 def given(motion: Motion, anchors: AnchorSet) -> Given:
@@ -55,7 +78,7 @@ def given(motion: Motion, anchors: AnchorSet) -> Given:
     made = -(-plain.frames // TOKEN) * TOKEN
     held = torch.cat((joints, joints[-1:].expand(made + 1 - plain.frames, -1, -1)))
     text = checked_text(motion.text) if motion.text else ""
-    return Given(Request(text, anchors, made, plain.frames, motion.seed or 0), held, placement, floor)
+    return Given(Request(text, anchors, made, plain.frames, motion.seed or 0), held, placement, floor, motion)
 
 
 def _raised(anchor: Anchor, by: float) -> Anchor:

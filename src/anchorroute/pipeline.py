@@ -21,28 +21,27 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorroute import __version__, models, scaffold, tmd
-from anchorroute.anchors import Anchor, AnchorSet, canonicalise
+from anchorroute.anchors import AnchorSet, canonicalise
 from anchorroute.conditioning import Memories, needs_draft, remember
 from anchorroute.errors import Cancelled, RequestError
-from anchorroute.feasibility import check
+from anchorroute.feasibility import doubts
 from anchorroute.given import Given, given, staying
 from anchorroute.models import Models
 from anchorroute.motion import body, features
 from anchorroute.motion.canonical import Placement
 from anchorroute.motion.motion import Motion
 from anchorroute.observation import Observed
+from anchorroute.progress import OnStep, solver_progress, streamed, token_progress
 from anchorroute.report import measure
-from anchorroute.request import TOKEN, Request, checked
+from anchorroute.request import TOKEN, Request, anchor_set, checked, each
 from anchorroute.result import Result, Sample, State, Step, ranked
 from anchorroute.routesolver import Adam, Decode, GaussNewton, Off, Refined, Solution, carried, refine
-from anchorroute.routesolver import Step as SolverStep
-from anchorroute.streaming import streamed
 from anchorroute.text import Text
 
 __all__ = ["AnchorRoute", "Result", "Sample", "Solver", "Step", "load", "untrained"]
 
 Solver = GaussNewton | Adam | Off
-OnStep = Callable[[Step], None]
+
 
 #: Rows that go through the networks at once; more would only cost memory.
 LARGEST_BATCH = 32
@@ -119,17 +118,17 @@ class AnchorRoute:
         """
         single = isinstance(text, str)
         texts = [text] if isinstance(text, str) else list(text)
-        sets = [anchors] if single else _each(anchors, len(texts), "anchors")
+        sets = [anchors] if single else each(anchors, len(texts), "anchors")
         requests = [
-            checked(one, _anchor_set(chosen), seconds=length, frames=count, seed=number)
+            checked(one, anchor_set(chosen), seconds=length, frames=count, seed=number)
             for one, chosen, length, count, number in zip(
-                texts, sets, _each(seconds, len(texts), "seconds"), _each(frames, len(texts), "frames"),
-                _each(seed, len(texts), "seed"),
+                texts, sets, each(seconds, len(texts), "seconds"), each(frames, len(texts), "frames"),
+                each(seed, len(texts), "seed"),
             )
         ]  # fmt: skip
         if samples < 1:
             raise RequestError(f"samples is {samples}; ask for 1 or more")
-        warnings = [_warnings(request, strict=strict) for request in requests]
+        warnings = [doubts(request.anchors, request.seconds, strict=strict) for request in requests]
         settings = self._settings(solver, guidance, steps, on_step, cancel)
         rows = [replace(request, seed=request.seed + k) for request in requests for k in range(samples)]
         made = [sample for batch in _batches(rows) for sample in self._forward(batch, settings)]
@@ -172,7 +171,7 @@ class AnchorRoute:
         generators = [torch.Generator().manual_seed(row.seed) for row in rows]
         z = tmd.sample(
             parts.prior.predictor(text, mask, memory.prior), parts.path, counts, generators=generators,
-            steps=settings.steps, sampling=settings.sampling, on_step=_token_progress(settings),
+            steps=settings.steps, sampling=settings.sampling, on_step=token_progress(settings.on_step, settings.cancel),
         )  # fmt: skip
         if parts.residual is None:
             return z[..., None]
@@ -213,7 +212,7 @@ class AnchorRoute:
     ) -> Refined:
         seen = [rows.to(self.device) for rows in observed]
         nothing = not any(len(rows) or rows.loop for rows in observed)
-        return refine(
+        refined = refine(
             u,
             decode or self.decoder(lengths),
             seen,
@@ -222,9 +221,12 @@ class AnchorRoute:
             covariance=self.models.covariance,
             subset=None if decode is not None else lambda some: self.decoder(lengths[some]),
             warm=warm,
-            callback=_solver_progress(settings),
+            callback=solver_progress(settings.on_step),
             cancel=settings.cancel,
         )
+        if "cancelled" in refined.stopped:
+            raise Cancelled("stopped while solving")
+        return refined
 
     def _samples(
         self,
@@ -242,7 +244,7 @@ class AnchorRoute:
         samples = []
         for index, (row, placement, residuals) in enumerate(zip(rows, placements, before)):
             motion = Motion.from_joints(joints[index, : row.kept], text=row.text).place(placement)
-            motion = motion if source is None else source.raised(motion)
+            motion = motion if source is None else source.returned(motion)
             anchors: Any = row.anchors.to_json()["anchors"]
             motion = replace(
                 motion, anchors=tuple(anchors), seed=row.seed, model=self.models.name, loop=row.anchors.loop,
@@ -315,10 +317,10 @@ class AnchorRoute:
         """Make any given motion meet anchors, in its own world; what no anchor asks to change stays as it was.
 
         The motion is brought to 20 fps and encoded, and what the tokenizer loses of it is carried along: without
-        anchors the same motion comes back.
+        anchors the same motion comes back. What the solver changes is put onto the motion's own frames.
         """
         source = given(motion, anchors)
-        warnings = _warnings(source.request, strict=strict)
+        warnings = doubts(anchors, motion.seconds, strict=strict)
         with torch.no_grad():
             lengths = torch.tensor([source.request.frames], device=self.device)
             tokens = self.models.tokenizer.latents(features.from_joints(source.joints[None].to(self.device)), lengths)
@@ -362,34 +364,9 @@ def untrained(seed: int = 0) -> AnchorRoute:
 # ----------------------------------------------------------------------------------------------------------- parts
 
 
-def _each(given: Any, count: int, name: str) -> list[Any]:
-    """One value a request: a list as it is, anything else for all."""
-    if given is None or isinstance(given, int | float):
-        return [given] * count
-    values = list(given)
-    if len(values) != count:
-        raise RequestError(f"{count} texts and {len(values)} {name} given; give one a text, or a single value for all")
-    return values
-
-
-def _anchor_set(anchors: Any) -> AnchorSet | None:
-    if anchors is None or isinstance(anchors, AnchorSet):
-        return anchors
-    if isinstance(anchors, Sequence) and all(isinstance(one, Anchor) for one in anchors):
-        return AnchorSet(tuple(anchors))
-    raise RequestError(f"anchors is a {type(anchors).__name__}; give an AnchorSet, or for several texts a list of them")
-
-
 def _batches(rows: Sequence[Request]) -> Iterator[Sequence[Request]]:
     for start in range(0, len(rows), LARGEST_BATCH):
         yield rows[start : start + LARGEST_BATCH]
-
-
-def _warnings(request: Request, *, strict: bool) -> tuple[str, ...]:
-    found = check(request.anchors, request.seconds)
-    if strict and found:
-        raise RequestError(f"{len(found)} doubts about these anchors: " + " | ".join(map(str, found)))
-    return tuple(map(str, found))
 
 
 def _result(request: Request, samples: Sequence[Sample], warnings: tuple[str, ...]) -> Result:
@@ -414,24 +391,3 @@ def _own(solution: Solution, index: int, tokens: int, *, single: bool) -> Soluti
     """One sample's part of a solution. A batch's Jacobian is laid out for the batch's rows, so only a single one
     keeps it."""
     return solution if single else Solution(solution.correction[index : index + 1, :tokens])
-
-
-def _token_progress(settings: Settings) -> Callable[[int, int], None]:
-    def report(done: int, total: int) -> None:
-        if settings.cancel is not None and settings.cancel():
-            raise Cancelled("stopped while drawing tokens")
-        if settings.on_step is not None:
-            settings.on_step(Step("tokens", done, total))
-
-    return report
-
-
-def _solver_progress(settings: Settings) -> Callable[[SolverStep], None] | None:
-    on_step = settings.on_step
-    if on_step is None:
-        return None
-
-    def report(step: SolverStep) -> None:
-        on_step(Step("solving", step.index, step.of, 1000 * float(step.error.mean()), step.joints))
-
-    return report

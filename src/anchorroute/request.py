@@ -6,9 +6,11 @@ by name here, never bent into something that happens to work.
 
 import math
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from anchorroute.anchors import AnchorSet
+from anchorroute.anchors import Anchor, AnchorSet
 from anchorroute.errors import RequestError
 from anchorroute.motion.skeleton import FPS
 
@@ -103,3 +105,22 @@ def clip(anchors: AnchorSet, *, seconds: float | None, frames: int | None) -> tu
 
 def _tokens(frames: int) -> int:
     return -(-frames // TOKEN)
+
+
+def each(given: Any, count: int, name: str) -> list[Any]:
+    """One value a request: a list as it is, anything else for all."""
+    if given is None or isinstance(given, int | float):
+        return [given] * count
+    values = list(given)
+    if len(values) != count:
+        raise RequestError(f"{count} texts and {len(values)} {name} given; give one a text, or a single value for all")
+    return values
+
+
+def anchor_set(anchors: Any) -> AnchorSet | None:
+    """Anchors however they were given: a set, a list of anchors, or none."""
+    if anchors is None or isinstance(anchors, AnchorSet):
+        return anchors
+    if isinstance(anchors, Sequence) and all(isinstance(one, Anchor) for one in anchors):
+        return AnchorSet(tuple(anchors))
+    raise RequestError(f"anchors is a {type(anchors).__name__}; give an AnchorSet, or for several texts a list of them")

@@ -95,6 +95,13 @@ def _perform(work: tuple[Job, Path, Path]) -> dict[str, Any]:
     return perform(_pipe, *work)
 
 
+def _perform_started(work: tuple[Job, Path, Path], model: str, device: str) -> dict[str, Any]:
+    """For workers that nobody starts: the first job loads the pipeline, the others find it."""
+    if _pipe is None:
+        _start(model, device, 1)
+    return _perform(work)
+
+
 def _on_ray(
     jobs: list[Job], out: Path, beside: Path, address: str, model: str, device: str
 ) -> Iterator[dict[str, Any]]:
@@ -103,13 +110,8 @@ def _on_ray(
 
     ray.init(address=None if address == "local" else address, log_to_driver=False)
 
-    @ray.remote(num_cpus=1, max_retries=2)  # type: ignore[untyped-decorator]
-    def work(job: Job) -> dict[str, Any]:
-        if _pipe is None:
-            _start(model, device, 1)
-        return _perform((job, out.resolve(), beside.resolve()))
-
-    waiting = [work.remote(job) for job in jobs]
+    remote = ray.remote(num_cpus=1, max_retries=2)(_perform_started)
+    waiting = [remote.remote((job, out.resolve(), beside.resolve()), model, device) for job in jobs]
     try:
         while waiting:
             done, waiting = ray.wait(waiting)
