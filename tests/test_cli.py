@@ -234,16 +234,16 @@ def test_unwritable_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert code == 2 and "may not be written" in err
 
 
-@pytest.mark.parametrize(("number", "says"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "permission")])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
 def test_disk_full_leaves_no_half_file(
-    run: Run, motion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+    run: Run, motion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number), "a.bvh")
 
     monkeypatch.setattr(os, "replace", full)
     code, _, err = run("convert", str(motion), "a.bvh")
-    assert code == 2 and says in err and err.count("\n") == 1
+    assert code == 2 and os.strerror(number) in err and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
