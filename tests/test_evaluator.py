@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+import train_data
+from anchorroute import checkpoint
 from anchorroute.data.humanml3d import Clip
-from anchorroute.errors import DataError
+from anchorroute.errors import CheckpointError, DataError
 from anchorroute.evaluate import contrastive
 from anchorroute.evaluate.degrade import DEGRADATIONS
 from anchorroute.evaluate.evaluator import EvaluatorConfig, OpenEvaluator, embed_clips, motion_inputs
 from anchorroute.motion import features as feats
 from anchorroute.motion.skeleton import MIRROR
+from anchorroute.train import evaluator_preset
 from anchorroute.train.corpus import Corpus
 from anchorroute.train.evaluator import EvaluatorTaskConfig, build
+from anchorroute.train.presets import Options
 
 SHARED = Path(os.environ.get("ANCHORROUTE_SHARED", Path(__file__).parents[2] / "shared"))
 SMALL = EvaluatorConfig(embed=16, width=32, layers=1, heads=2, text_dim=24, text_width=32)
@@ -245,3 +249,23 @@ def test_statistics_make_inputs_standard() -> None:
     every = torch.cat(rows)
     assert torch.allclose(every.mean(dim=0), torch.zeros(130), atol=0.05)
     assert torch.allclose(every.std(dim=0), torch.ones(130), atol=0.05)
+
+
+def test_a_trained_evaluator_reads_back_and_survives_eight_bits(tmp_path: Path) -> None:
+    data = train_data.write(tmp_path / "data")
+    finished = evaluator_preset.evaluator("debug", data, tmp_path / "run", Options(accelerator="cpu"))
+    assert finished.step == 6
+    loaded = OpenEvaluator.load(tmp_path / "run" / "evaluator")
+    assert loaded.id.startswith("debug-")
+    checkpoint.recode(tmp_path / "run" / "evaluator", tmp_path / "small", "int8", build=loaded.rebuild)
+    small = OpenEvaluator.load(tmp_path / "small")
+    assert small.id == loaded.id, "the same network in other bits"
+    clips, lengths = torch.randn(4, 60, 263, generator=rng()), torch.tensor([60, 60, 40, 44])
+    assert (loaded.motion(clips, lengths) * small.motion(clips, lengths)).sum(dim=1).min() > 0.995
+    text = ["a person walks forward", "someone jumps"]
+    assert (loaded.text(text) * small.text(text)).sum(dim=1).min() > 0.995
+
+
+def test_a_missing_or_foreign_checkpoint_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        OpenEvaluator.load(tmp_path)

@@ -104,15 +104,18 @@ class OpenEvaluator(nn.Module):
     def load(cls, path: Path) -> "OpenEvaluator":
         """Read a checkpoint folder; texts go through the frozen encoder that ships."""
         from anchorroute import checkpoint
-        from anchorroute.text import TextEncoder
 
-        def build(config: Mapping[str, Any]) -> nn.Module:
-            return cls(EvaluatorConfig(**config), TextEncoder())
-
-        loaded = checkpoint.load(path, kind=cls.__name__, build=build)
+        loaded = checkpoint.load(path, kind=cls.__name__, build=cls.rebuild)
         evaluator: OpenEvaluator = loaded.module
         evaluator._weights = loaded.id[:8]
         return evaluator
+
+    @classmethod
+    def rebuild(cls, config: Mapping[str, Any]) -> "OpenEvaluator":
+        """The untrained network of a checkpoint's configuration, with the frozen text encoder behind it."""
+        from anchorroute.text import TextEncoder
+
+        return cls(EvaluatorConfig(**config), TextEncoder())
 
     @classmethod
     def shipped(cls) -> "OpenEvaluator":
