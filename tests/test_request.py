@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anchorroute.anchors import Anchor, AnchorSet
-from anchorroute.errors import RequestError
+from anchorroute.errors import AnchorError, RequestError
 from anchorroute.request import LONGEST, SHORTEST, checked, checked_text, clip
 
 
@@ -43,6 +43,11 @@ def test_default_is_six_seconds() -> None:
 def test_lengths_that_the_model_cannot_do(seconds: float) -> None:
     with pytest.raises(RequestError, match="s"):
         clip(AnchorSet(), seconds=seconds, frames=None)
+
+
+def test_an_anchor_beyond_the_clip() -> None:
+    with pytest.raises(AnchorError, match="beyond the clip"):
+        checked("walk", _until(5.0), seconds=3.0)
 
 
 def test_seconds_and_frames() -> None:

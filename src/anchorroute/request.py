@@ -43,6 +43,7 @@ def checked(
     """The request, or the error that says what to change."""
     chosen = AnchorSet() if anchors is None else anchors
     made, kept = clip(chosen, seconds=seconds, frames=frames)
+    chosen.observed(made)  # an anchor beyond the clip is told now, not after the networks have run
     if not 0 <= seed < LARGEST_SEED:
         raise RequestError(f"seed {seed}: give a whole number from 0 to {LARGEST_SEED - 1}")
     return Request(checked_text(text), chosen, made, kept, int(seed))
