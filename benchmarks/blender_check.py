@@ -4,7 +4,8 @@
 
 `joints.npy` holds the joints [T, 22, 3] that were exported at 20 fps, as `numpy.save` writes them; the files are what
 `Motion.save` wrote. Prints one JSON object: per file the largest and the mean distance in millimetres between those
-joints and the bones' heads after Blender's own importer. Imports nothing of this package, so no error is shared.
+joints and the bones' heads after Blender's own importer; and writes what Blender's own exporter makes of the imported
+BVH to `motion.blender.bvh`. Imports nothing of this package, so no error is shared.
 """
 
 import json
@@ -54,6 +55,9 @@ def main() -> None:
     result = {"blender": bpy.app.version_string, "frames": len(joints)}
     for name in sys.argv[2:]:
         away = 1000 * np.linalg.norm(heads(Path(name), len(joints)) - joints, axis=-1)
+        if name.endswith(".bvh"):  # the armature is still there
+            again = str(Path(name).with_suffix(".blender.bvh"))
+            bpy.ops.export_anim.bvh(filepath=again, frame_start=1, frame_end=len(joints))
         result[Path(name).suffix] = {"max_mm": round(float(away.max()), 4), "mean_mm": round(float(away.mean()), 4)}
     print(json.dumps(result))
 

@@ -152,10 +152,14 @@ def _in_blender(motion: Motion, scratch: Path, python: str | None) -> list[list[
     run = subprocess.run([python, script, scratch / "joints.npy", *files], capture_output=True, text=True, check=True)
     found = json.loads(run.stdout.strip().split("\n")[-1])
     label = f"in Blender {found['blender']}"
-    return [
+    rows = [
         [f"{ending[1:].upper()} {label}", 1, found[ending]["max_mm"], found[ending]["mean_mm"], None, None]
         for ending in (".glb", ".bvh")
     ]
+    again = bvh.load(scratch / "blender.blender.bvh")
+    away = 1000 * np.linalg.norm(again.joints - motion.joints, axis=-1)
+    row = ["BVH into Blender, out of it as BVH, and read here", 1, _round(away.max()), _round(away.mean()), None, None]
+    return [*rows, row]
 
 
 def _validated(motions: list[Motion], scratch: Path, modules: Path | None) -> list[list[Any]]:

@@ -150,6 +150,72 @@ def test_another_size_or_unit_is_scaled_by_the_legs(scale: float, tmp_path: Path
     assert distance(bvh.load(text.encode()), motion) < 1e-3
 
 
+@pytest.mark.parametrize("source", ["mixamo", "cmu"])
+def test_z_up_files_such_as_blenders_stand_up(source: str, tmp_path: Path) -> None:
+    """The same file in Blender's axes: every offset, position and rotation axis renamed, nothing else."""
+    text = foreign(tmp_path, 2.0)[0] if source == "mixamo" else CMU_STICK
+    turned = z_up(text)
+    assert abs(read_raw(turned.encode()).world()[0][0, 0, 2]) > abs(read_raw(turned.encode()).world()[0][0, 0, 1])
+    assert distance(bvh.load(turned.encode()), bvh.load(text.encode())) < 1e-4
+
+
+def z_up(text: str) -> str:
+    """(x, y, z) to (x, -z, y) in offsets and positions, and the same for the axes that angles turn about."""
+    lines = text.split("\n")
+    start = next(number for number, line in enumerate(lines) if line.startswith("Frame Time")) + 1
+    for number, line in enumerate(lines):
+        words = line.split()
+        if words[:1] == ["OFFSET"]:
+            x, y, z = (float(word) for word in words[1:])
+            lines[number] = f"OFFSET {x} {-z} {y}"
+        elif words[:1] == ["CHANNELS"]:
+            lines[number] = line.translate(str.maketrans("YZ", "ZY"))
+    columns = [word for line in lines for word in line.split()[2:] if line.split()[0] == "CHANNELS"]
+    turned = [-1.0 if word.startswith("Y") else 1.0 for word in columns]  # what was +Z is now -Y
+    for number in range(start, len(lines)):
+        if lines[number]:
+            lines[number] = " ".join(str(sign * float(word)) for sign, word in zip(turned, lines[number].split()))
+    return "\n".join(lines)
+
+
+def cmu_stick() -> str:
+    """A small body with CMU's joint names, bent a little everywhere, two frames."""
+    tree = {
+        "Hips": (None, (0, 0, 0)), "LHipJoint": ("Hips", (0, 0, 0)), "LeftUpLeg": ("LHipJoint", (1.3, -1.8, 0.8)),
+        "LeftLeg": ("LeftUpLeg", (2.4, -6.7, 0)), "LeftFoot": ("LeftLeg", (2.5, -7, 0)),
+        "LeftToeBase": ("LeftFoot", (0.2, -0.4, 2.3)), "RHipJoint": ("Hips", (0, 0, 0)),
+        "RightUpLeg": ("RHipJoint", (-1.3, -1.8, 0.8)), "RightLeg": ("RightUpLeg", (-2.5, -7, 0)),
+        "RightFoot": ("RightLeg", (-2.5, -7, 0)), "RightToeBase": ("RightFoot", (-0.2, -0.4, 2.3)),
+        "LowerBack": ("Hips", (0, 0, 0)), "Spine": ("LowerBack", (0, 2, -0.2)), "Spine1": ("Spine", (0, 2, 0)),
+        "Neck": ("Spine1", (0, 0, 0)), "Neck1": ("Neck", (0, 1.7, 0.2)), "Head": ("Neck1", (0.1, 1.7, -0.1)),
+        "LeftShoulder": ("Spine1", (0, 0, 0)), "LeftArm": ("LeftShoulder", (3.4, 1.2, -0.3)),
+        "LeftForeArm": ("LeftArm", (5, 0, 0)), "LeftHand": ("LeftForeArm", (3.5, 0, 0)),
+        "RightShoulder": ("Spine1", (0, 0, 0)), "RightArm": ("RightShoulder", (-3.1, 1.4, -0.4)),
+        "RightForeArm": ("RightArm", (-5.2, 0, 0)), "RightHand": ("RightForeArm", (-3.4, 0, 0)),
+    }  # fmt: skip
+    lines = ["HIERARCHY"]
+
+    def write(name: str) -> None:
+        parent, offset = tree[name]
+        position = "" if parent else "Xposition Yposition Zposition "
+        lines.extend([f"{'JOINT' if parent else 'ROOT'} {name}", "{", "OFFSET " + " ".join(map(str, offset)),
+                      f"CHANNELS {3 if parent else 6} {position}Zrotation Yrotation Xrotation"])  # fmt: skip
+        below = [child for child, (above, _) in tree.items() if above == name]
+        for child in below:
+            write(child)
+        if not below:
+            lines.extend(["End Site", "{", "OFFSET 0 1.5 0.1", "}"])
+        lines.append("}")
+
+    write("Hips")
+    rows = [[1.0, 17.0, 2.0, *((number * step) % 23 - 11 for number in range(75))] for step in (7, 5)]
+    lines += ["MOTION", "Frames: 2", "Frame Time: 0.05", *(" ".join(map(str, row)) for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+CMU_STICK = cmu_stick()
+
+
 def test_a_bone_without_length_names_its_line(tmp_path: Path) -> None:
     text, _ = foreign(tmp_path, 2.0)
     lines = text.split("\n")

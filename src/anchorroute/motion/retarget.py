@@ -55,9 +55,10 @@ def cmu_to_22(raw: RawBvh) -> Float[np.ndarray, "frames 22 3"]:
     if min(lengths) == 0.0:
         raise _zero_length(raw, right_leg[1 + int(np.argmin(lengths))])
     scale = (BONE_LENGTHS[_KNEE] + BONE_LENGTHS[_ANKLE]) / sum(lengths)
+    up = _up_axis(raw, raw.index("Hips"), raw.index("Head"))
     joints = np.empty((raw.frames, len(JOINTS), 3), dtype=np.float32)
     for start in range(0, raw.frames, _BLOCK):
-        positions, turns = raw.world(start, start + _BLOCK)
+        positions, turns = _upright(raw.world(start, start + _BLOCK), up)
         joints[start : start + _BLOCK] = _cmu_block(raw, nodes, positions, turns, float(scale))
     return joints
 
@@ -76,10 +77,11 @@ def named_to_22(raw: RawBvh) -> Float[np.ndarray, "frames 22 3"]:
             "rename the file's joints to CMU's, Mixamo's or SMPL's"
         )
     order = [nodes[joint] for joint in range(len(JOINTS))]
+    up = _up_axis(raw, order[0], order[JOINTS.index("head")])
     scale: float | None = None
     joints = np.empty((raw.frames, len(JOINTS), 3), dtype=np.float32)
     for start in range(0, raw.frames, _BLOCK):
-        positions = raw.world(start, start + _BLOCK)[0][:, order]
+        positions = _upright(raw.world(start, start + _BLOCK), up)[0][:, order]
         bones = np.linalg.norm(positions[:, 1:] - positions[:, PARENTS[1:]], axis=-1)
         if not bones.all():
             joint = 1 + int(np.flatnonzero(~bones.all(axis=0))[0])
@@ -91,6 +93,29 @@ def named_to_22(raw: RawBvh) -> Float[np.ndarray, "frames 22 3"]:
         middle = scale * positions[:, [1, 2]].mean(1) - fixed[:, [1, 2]].mean(1)
         joints[start : start + _BLOCK] = fixed + middle[:, None]
     return joints
+
+
+def _up_axis(raw: RawBvh, hips: int, head: int) -> str:
+    """ "z" if the head is along Z from the hips both in the rest pose and, on the whole, in the motion; else "y".
+
+    BVH is Y up by habit, but Blender writes its own Z-up axes. One sign alone would not do: a body may lie down.
+    """
+    rest, node = np.zeros(3), head
+    while node != hips and node >= 0:
+        rest += raw.offsets[node]
+        node = raw.parents[node]
+    positions, _ = raw.world(0, _BLOCK)
+    moved = (positions[:, head] - positions[:, hips]).mean(0)
+    return "z" if rest[2] > 2.0 * abs(rest[1]) and moved[2] > abs(moved[1]) else "y"
+
+
+def _upright(world: tuple[Array, Array], up: str) -> tuple[Array, Array]:
+    """Positions and rotations with Y up: Blender's (x, y, z) are this body's (x, z, -y)."""
+    if up == "y":
+        return world
+    axes = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
+    positions, turns = world
+    return positions @ axes.T, axes @ turns @ axes.T
 
 
 def _cmu_block(raw: RawBvh, nodes: dict[str, int], positions: Array, turns: Array, scale: float) -> Array:
