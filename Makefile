@@ -40,7 +40,7 @@ docs: $(STAMP)
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/speed_text_to_motion.py
 
 # The wheel, in an empty environment outside of the clone, with the network switched off for the program itself.
 dist: $(STAMP)

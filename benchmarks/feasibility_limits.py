@@ -3,7 +3,7 @@
     python benchmarks/feasibility_limits.py runs/data/open src/anchorroute/assets/feasibility.json
 
 Train split only. Speeds are mean speeds over windows of several lengths (displacement by time); reach is the distance
-from the pelvis; heights are the 1st and 99th percentile. Frames are subsampled by a fixed stride, so that the table
+from the pelvis; heights are the 1st and 99th percentile; jerk and foot skating are means over clips. Frames are subsampled by a fixed stride, so that the table
 is the same from run to run.
 """
 
@@ -17,6 +17,7 @@ from anchorroute.data.layout import JOINTS as FOLDER
 from anchorroute.data.layout import fingerprint, read_split
 from anchorroute.motion.files import write_checked
 from anchorroute.motion.skeleton import FPS, JOINTS
+from anchorroute.report import foot_skating, mean_jerk
 
 WINDOWS = (1, 2, 4, 8, 16, 32, 64, 128)
 STRIDE = 2
@@ -37,6 +38,8 @@ def percentiles(clips: list[np.ndarray]) -> dict[str, object]:
     low, high = np.percentile(poses[..., 1], (1, 99), axis=0)
     by_joint = np.stack(speeds, axis=1).astype(np.float64).round(3)
     return {
+        "jerk": round(float(np.mean([mean_jerk(clip, FPS) for clip in clips])), 2),
+        "skating": round(float(np.mean([foot_skating(clip, FPS) for clip in clips])), 4),
         "horizons": [window / FPS for window in WINDOWS],
         "speed": {joint: row.tolist() for joint, row in zip(JOINTS, by_joint)},
         "reach": dict(zip(JOINTS, reach.astype(np.float64).round(3).tolist())),

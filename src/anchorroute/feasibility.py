@@ -38,6 +38,9 @@ class Limits:
     reach: Mapping[str, float]
     lowest: Mapping[str, float]
     highest: Mapping[str, float]
+    jerk: float = 60.0
+    """Mean over the training clips, m/s3; a sample is judged by how far it is from real motion."""
+    skating: float = 0.05
 
     def fastest(self, joint: str, seconds: float) -> float:
         """The mean speed over so many seconds that 99 % of the data stay below, in m/s."""
@@ -76,6 +79,8 @@ def limits() -> Limits:
         table["reach"],
         table["lowest"],
         table["highest"],
+        table["jerk"],
+        table["skating"],
     )
 
 

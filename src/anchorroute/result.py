@@ -10,15 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorroute.anchors import AnchorSet
+from anchorroute.feasibility import limits
 from anchorroute.given import Given
 from anchorroute.motion.canonical import Placement
 from anchorroute.motion.motion import Motion
 from anchorroute.report import Report, measure
 from anchorroute.request import Request
 from anchorroute.routesolver import Solution
-
-#: What real motion shows (means over training clips); a sample is judged by how far it is from this.
-REAL_JERK, REAL_SKATING = 60.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,9 @@ class Sample:
     @property
     def unnaturalness(self) -> float:
         """How far jerk and foot skating are from real motion's: 0 is as good as real; a frozen pose is not."""
-        jerk = abs(math.log(max(self.report.jerk, 1.0) / REAL_JERK))
-        return jerk + max(0.0, self.report.skating - REAL_SKATING) / REAL_SKATING
+        real = limits()
+        jerk = abs(math.log(max(self.report.jerk, 1.0) / real.jerk))
+        return jerk + max(0.0, self.report.skating - real.skating) / real.skating
 
 
 @dataclass(frozen=True, eq=False)
