@@ -3,8 +3,8 @@
     python benchmarks/feasibility_limits.py runs/data/open src/anchorroute/assets/feasibility.json
 
 Train split only. Speeds are mean speeds over windows of several lengths (displacement by time); reach is the distance
-from the pelvis; heights are the 1st and 99th percentile; jerk and foot skating are means over clips. Frames are subsampled by a fixed stride, so that the table
-is the same from run to run.
+from the pelvis; heights are the 1st and 99th percentile; jerk and foot skating are means over clips. Frames are
+subsampled by a fixed stride, so that the table is the same from run to run.
 """
 
 import json
