@@ -10,7 +10,7 @@ is noise, in the right shapes.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -44,6 +44,8 @@ class Settings:
     steps: int = 20
     residual_guidance: float = 1.0
     residual_temperature: float = 1.0
+    levels: Literal[1] | None = None
+    """1: the prior's level alone is generated, because finer levels were measured to add noise; None: all levels."""
 
     @property
     def sampling(self) -> tmd.Sampling:
@@ -107,15 +109,16 @@ def load(name: str | Path = SHIPPED) -> Models:
     motion = checkpoint.load(folder / "tokenizer", kind="Tokenizer")
     below = {"tokenizer": motion.id}
     prior = checkpoint.load(folder / "prior", kind="Transformer", on_top_of=below)
-    residual = _optional(folder / "residual", "ResidualTransformer", below)
+    settings = _settings(folder / "settings.json")
+    residual = None if settings.levels == 1 else _optional(folder / "residual", "ResidualTransformer", below)
     control = {
         name: _optional(folder / f"control-{name}", "Conditioner", {**below, "prior": prior.id}) for name in FAMILIES
     }
     adapters = {name: loaded for name, loaded in control.items() if loaded is not None}
-    if residual is None and motion.config.levels > 1:
+    if residual is None and motion.config.levels > 1 and settings.levels != 1:
         raise CheckpointError(
             f"{folder} lacks 'residual': its tokenizer has {motion.config.levels} levels and the prior writes one; "
-            "train it with `anchorroute train residual`"
+            'train it with `anchorroute train residual`, or write "levels": 1 into settings.json'
         )
     parts = {
         "tokenizer": motion,
@@ -130,7 +133,7 @@ def load(name: str | Path = SHIPPED) -> Models:
         control={name: loaded.module for name, loaded in adapters.items()},
         text=TextEncoder(_encoder_name(prior.provenance)),
         path=tmd.Path(motion.module.codebooks[0], tmd.PathConfig(**prior.provenance.get("path", {}))),
-        settings=_settings(folder / "settings.json"),
+        settings=settings,
         covariance=_covariance(folder / "latents.safetensors", motion.config.code_width),
         name=f"{name}-{prior.id[:8]}",
         card={part: loaded.provenance for part, loaded in parts.items() if loaded is not None},
