@@ -104,9 +104,11 @@ def _up_axis(raw: RawBvh, hips: int, head: int) -> str:
     while node != hips and node >= 0:
         rest += raw.offsets[node]
         node = raw.parents[node]
+    if rest[2] <= 2.0 * abs(rest[1]):
+        return "y"
     positions, _ = raw.world(0, _BLOCK)
     moved = (positions[:, head] - positions[:, hips]).mean(0)
-    return "z" if rest[2] > 2.0 * abs(rest[1]) and moved[2] > abs(moved[1]) else "y"
+    return "z" if moved[2] > abs(moved[1]) else "y"
 
 
 def _upright(world: tuple[Array, Array], up: str) -> tuple[Array, Array]:
