@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,9 +25,14 @@ def folder() -> Path:
     return (base if told else base / "anchorroute") / "studio"
 
 
+def is_id(text: str) -> bool:
+    """Whether it looks like a session id of this server."""
+    return _NAME.fullmatch(text) is not None
+
+
 def path_of(session_id: str, within: Path | None = None) -> Path:
     """The file of a session. Ids are made by the server (hexadecimal); anything else never becomes a path."""
-    if not _NAME.fullmatch(session_id):
+    if not is_id(session_id):
         raise ValueError(f"session id {session_id!r} is not one of this server's")
     return (folder() if within is None else within) / f"{session_id}.json"
 
@@ -37,14 +43,17 @@ def restore(path: Path) -> Document | None:
 
 
 class Autosave:
-    """Writes a session's document in the background; changes that come faster than `delay` are written once."""
+    """Writes a session's document in the background; changes that come faster than `delay` are written once.
+
+    `failed` is told when writing begins to fail, which must not end the session.
+    """
 
     def __init__(self, session: Session, path: Path, delay: float = 0.5) -> None:
         self._session, self._path, self._delay = session, path, delay
         self._written: Document | None = None
         self._wake = threading.Condition()
-        self._dirty = self._closed = False
-        self.failed: str | None = None
+        self._dirty = self._closed = self._failing = False
+        self.failed: Callable[[str], None] = lambda _: None
         path.parent.mkdir(parents=True, exist_ok=True)
         session.subscribe(self._on_event)
         self._thread = threading.Thread(target=self._loop, name="studio-autosave", daemon=True)
@@ -73,23 +82,28 @@ class Autosave:
                 self._wake.notify_all()
 
     def _loop(self) -> None:
+        pause = self._delay
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._dirty or self._closed)
                 if self._closed:
                     return
-                self._wake.wait(self._delay)
+                self._wake.wait_for(lambda: self._closed, pause)
                 self._dirty = False
+            began = time.monotonic()
             self._attempt(self.flush)
+            # A large project is not written without a break while its anchors are dragged.
+            pause = max(self._delay, 4.0 * (time.monotonic() - began))
 
     def _attempt(self, write: Callable[[], None]) -> None:
         try:
             write()
-            self.failed = None
+            self._failing = False
         except Exception as error:
-            # A full disk must not end the session; the page shows `failed`.
             log.exception("autosave to %s failed", self._path)
-            self.failed = f"autosave failed: {error}"
+            if not self._failing:
+                self._failing = True
+                self.failed(f"{type(error).__name__}: {error}; save the project from the Files tab")
 
 
 def _readable(path: Path) -> None:

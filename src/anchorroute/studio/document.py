@@ -139,6 +139,24 @@ class Document:
         mark = Mark(self.next_id, self._on_frame(at), JOINTS[joint_index(joint)], position)
         return replace(self, marks=(*self.marks, replace(mark, **more)), next_id=self.next_id + 1)  # type: ignore[arg-type]
 
+    def find(self, joint: str, at: float) -> Mark | None:
+        """The anchor of a joint at a moment, if there is one."""
+        frame = round(self._on_frame(at) * FPS)
+        return next((one for one in self.marks if one.joint == joint and round(one.at * FPS) == frame), None)
+
+    def waypoint(self, at: float, x: float, z: float) -> "Document":
+        """A place on the floor to be at; its height is the motion's business. One that stands there at that moment
+        is moved."""
+        there = self.find("pelvis", at)
+        if there is not None:
+            return self.change(there.id, position=(x, there.position[1], z))
+        return self.add(at, "pelvis", (x, 0.95, z), free=(False, True, False))
+
+    def target(self, at: float, joint: str | int, position: Point) -> "Document":
+        """A target for a joint; one that there is already stays as it is."""
+        name = JOINTS[joint_index(joint)]
+        return self if self.find(name, at) is not None else self.add(at, name, position)
+
     def change(self, id_: int, **changes: object) -> "Document":
         """An anchor with other values (`at`, `joint`, `position`, `free`, `heading`, `tolerance`)."""
         if "at" in changes:
@@ -193,6 +211,12 @@ class Document:
             takes.remove(next(take for take in takes[:-1] if not take.kept))
         return replace(self, takes=tuple(takes), shown=self.next_id, next_id=self.next_id + 1)
 
+    def with_import(self, samples: Sequence[Sample], text: str) -> "Document":
+        """A motion from elsewhere on stage; the clip grows to hold it."""
+        longest = max(sample.motion.frames / sample.motion.fps for sample in samples)
+        seconds = min(max(self.seconds, math.ceil(round(longest * 5, 6)) / 5), LONGEST / FPS)
+        return replace(self.with_take(samples, text), seconds=seconds)
+
     def with_sample(self, take: int, index: int, sample: Sample) -> "Document":
         """A sample solved again; a take that has gone meanwhile changes nothing."""
         return self._with_takes(take, lambda old: replace(old, samples=_put(old.samples, index, sample)))
@@ -201,6 +225,10 @@ class Document:
         """Another take, and one of its samples, on stage."""
         chosen = self._with_takes(take, lambda old: replace(old, chosen=min(max(index, 0), len(old.samples) - 1)))
         return replace(chosen, shown=take) if any(t.id == take for t in self.takes) else self
+
+    def show(self, take: int) -> "Document":
+        """Another take on stage, with the sample that was chosen there."""
+        return replace(self, shown=take) if any(t.id == take for t in self.takes) else self
 
     def keep(self, take: int, index: int) -> "Document":
         """One sample stays, its siblings go (undo brings them back)."""

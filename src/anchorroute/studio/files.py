@@ -9,11 +9,11 @@ from typing import Any
 import viser
 
 from anchorroute.anchors import AnchorSet
-from anchorroute.errors import FormatError, RequestError
+from anchorroute.errors import FormatError
 from anchorroute.motion.motion import Motion
 from anchorroute.report import measure
 from anchorroute.studio import project
-from anchorroute.studio.panels import Desk, Panel
+from anchorroute.studio.desk import Desk, Panel
 
 _FORMATS = (".glb", ".bvh", ".npz", ".html")
 #: Larger uploads are refused unread.
@@ -28,17 +28,23 @@ class FilePanel(Panel):
         gui = desk.client.gui
         self._picture = picture
         for ending in _FORMATS:
-            self._button(f"Export {ending[1:].upper()}", partial(self.export, ending))
-        self._button("Export PNG", self._export_picture)
-        self._button("Save project", self._save, icon=viser.Icon.DEVICE_FLOPPY)
+            self._apart(f"Export {ending[1:].upper()}", partial(self.export, ending))
+        self._apart("Export PNG", self._export_picture)
+        self._apart("Save project", self._save, icon=viser.Icon.DEVICE_FLOPPY)
         opener = gui.add_upload_button("Open project or anchors", mime_type=".json")
         importer = gui.add_upload_button("Import motion (BVH, NPZ, GLB)", mime_type=".bvh,.npz,.glb")
         opener.on_upload(lambda event: desk.attempt(lambda: self._open(event.target.value)))
         importer.on_upload(lambda event: desk.attempt(lambda: self._import(event.target.value)))
 
+    def _apart(self, label: str, act: Callable[[], object], **look: Any) -> None:
+        """A button whose work reads the document and takes long: on a thread of the server's pool, as all handlers
+        are that are not `async`, so that playback and edits go on."""
+        button = self.desk.client.gui.add_button(label, **look)
+        button.on_click(lambda _: self.desk.attempt(act))
+
     def export(self, ending: str) -> None:
         """The shown motion as a file, written, read back and measured before it is sent."""
-        motion = self._motion()
+        motion = self.desk.session.motion()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"motion{ending}"
             motion.save(path)
@@ -46,13 +52,7 @@ class FilePanel(Panel):
             payload = path.read_bytes()
         self.desk.client.send_file_download(f"motion{ending}", payload, save_immediately=True)
         said = f"{report.met} of {len(report.anchors)} anchors met in the file, worst {report.worst_mm:.2f} mm"
-        self.desk.client.add_notification(f"motion{ending}", said, color="green", auto_close_seconds=6.0)
-
-    def _motion(self) -> Motion:
-        take = self.desk.session.document.take
-        if take is None:
-            raise RequestError("there is no motion yet; press Generate first")
-        return take.sample.motion
+        self.desk.tell(f"motion{ending}", said, "green")
 
     def _export_picture(self) -> None:
         self.desk.client.send_file_download("motion.png", self._picture(), save_immediately=True)

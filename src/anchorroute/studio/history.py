@@ -45,9 +45,10 @@ class History(Generic[T]):
         return len(self._past), len(self._future)
 
     def push(self, state: T, label: str, merge: str | None = None) -> None:
-        """Make `state` current. Pushes with the same `merge` key in a row are one level: a drag is one undo."""
+        """Make `state` current. Pushes with the same `merge` key in a row are one level, under the first one's label: a
+        drag, and the body that follows it, are one undo."""
         if merge is not None and merge == self._now.merge and self._past:
-            self._now = _Level(state, label, merge)
+            self._now = _Level(state, self._now.label, merge)
         else:
             self._past = [*self._past, self._now][-self._limit :]
             self._now = _Level(state, label, merge)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Player:
-    """Moves a time cursor along a clip on its own thread."""
+    """Moves a time cursor along a clip on its own thread; `show` is told of every new moment and must not wait."""
 
     def __init__(self, show: Callable[[float], None], rate: float) -> None:
         self._show, self._rate = show, rate
@@ -26,6 +26,11 @@ class Player:
         """Where the cursor stands, in seconds."""
         return self._time
 
+    @property
+    def last(self) -> float:
+        """The moment of the clip's last frame."""
+        return self._last
+
     def set_length(self, last: float) -> None:
         """The moment of the clip's last frame."""
         with self._condition:
@@ -39,6 +44,7 @@ class Player:
             if self._playing and not self.loop and self._time >= self._last:
                 self._time = 0.0
             self._condition.notify_all()
+        self._show(self._time)
 
     def pause(self) -> None:
         """Stop the cursor where it is."""
@@ -71,7 +77,8 @@ class Player:
                 self._advance(now - before)
                 before, moment = now, self._time
             self._show(moment)
-            time.sleep(max(0.0, 1.0 / self._rate - (time.monotonic() - now)))
+            with self._condition:
+                self._condition.wait(max(0.0, 1.0 / self._rate - (time.monotonic() - now)))
 
     def _advance(self, seconds: float) -> None:
         ahead = self._time + self.speed * seconds

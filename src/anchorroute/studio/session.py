@@ -5,7 +5,6 @@ Edits come from the GUI's threads, results from the worker's: both go through `e
 """
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from typing import Any, Literal
 from anchorroute.errors import AnchorRouteError
 from anchorroute.motion.motion import Motion
 from anchorroute.pipeline import AnchorRoute
-from anchorroute.result import Step
+from anchorroute.result import Sample, Step
 from anchorroute.studio.document import Document
 from anchorroute.studio.history import History
 from anchorroute.studio.jobs import Job, Runner
@@ -30,7 +29,7 @@ class Session:
         self._history: History[Document] = History(document or Document(), levels)
         self._listeners: list[Callable[[Event], None]] = []
         self._runner = Runner(lambda: self._tell("job"))
-        self.touched = time.monotonic()
+        self._turns = 0  # how often undo or redo went elsewhere
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -39,6 +38,13 @@ class Session:
         """The current document; immutable, so it may be read without the lock."""
         with self._lock:
             return self._history.state
+
+    def motion(self) -> Motion:
+        """The motion on stage."""
+        take = self.document.take
+        if take is None:
+            raise AnchorRouteError("there is no motion yet; press Generate first")
+        return take.sample.motion
 
     @property
     def labels(self) -> tuple[str | None, str | None]:
@@ -76,7 +82,6 @@ class Session:
             if changed == self._history.state:
                 return changed
             self._history.push(changed, label, merge)
-            self.touched = time.monotonic()
         self._tell("document")
         return changed
 
@@ -100,7 +105,7 @@ class Session:
     def _step(self, move: Callable[[], bool]) -> bool:
         with self._lock:
             moved = move()
-            self.touched = time.monotonic()
+            self._turns += moved
         if moved:
             self._tell("document")
         return moved
@@ -145,6 +150,11 @@ class Session:
         if take is None:
             raise AnchorRouteError("there is no motion yet; press Generate first")
         index = take.chosen
+        turns = self._turns
+
+        def apply(latest: Document, sample: Sample) -> Document:
+            # Undone meanwhile: the body would not belong to the anchors, and redo would be lost.
+            return latest if turns != self._turns else latest.with_sample(take.id, index, sample)
 
         def work(job: Job) -> None:
             # Read here: while earlier requests ran, the anchor may have moved on.
@@ -158,7 +168,7 @@ class Session:
                 on_step=_watch(job),
                 cancel=job.cancelled,
             )
-            self.edit("move the body", lambda latest: latest.with_sample(take.id, index, sample), merge)
+            self.edit("move the body", lambda latest: apply(latest, sample), merge)
 
         return self._runner.start(kind, work)
 
@@ -168,7 +178,7 @@ class Session:
 
         def work(job: Job) -> None:
             result = self._pipeline.refine(motion, anchors, on_step=_watch(job), cancel=job.cancelled)
-            self.edit(f"import {name}", lambda now: now.with_take(result.samples, motion.text or name))
+            self.edit(f"import {name}", lambda now: now.with_import(result.samples, motion.text or name))
 
         return self._runner.start("import", work)
 
