@@ -136,4 +136,8 @@ def test_weaker_versions_are_generated_apart_and_judged_by_what_they_lose(
 
 
 def test_other_weights_have_another_id(subject: ModelSubject) -> None:
-    assert ModelSubject.of(models.untrained(seed=1)).id != ModelSubject.of(models.untrained()).id
+    other = ModelSubject.of(models.untrained(seed=1))
+    assert other.weights(anchored=False) != subject.weights(anchored=False)
+    adapted = ModelSubject.of(replace(subject.models, control=other.models.control))
+    assert adapted.weights(anchored=False) == subject.weights(anchored=False), "the prior's drafts stay valid"
+    assert adapted.weights(anchored=True) != subject.weights(anchored=True)

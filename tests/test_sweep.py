@@ -53,11 +53,15 @@ def evaluator() -> OpenEvaluator:
 class Echo:
     """A generator whose tokens are the real features plus an error; solvers take the error away by known shares."""
 
-    id = weights = "echo"
+    observes = "features"
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "echo") -> None:
+        self.id = name
         self.drafted: list[int] = []
         self.finished: list[tuple[str, ...]] = []
+
+    def weights(self, *, anchored: bool) -> str:
+        return self.id
 
     def draft(self, batch: list[jobs.Job], *, anchored: bool) -> Draft:
         self.drafted.append(len(batch))
@@ -146,8 +150,7 @@ def test_shares_together_are_the_whole(tmp_path: Path, evaluator: OpenEvaluator)
 
 def test_shards_of_other_weights_or_clips_are_not_mixed_in(tmp_path: Path, evaluator: OpenEvaluator) -> None:
     sweep_of(tmp_path, evaluator, Echo(), Budget()).run()
-    other = Echo()
-    other.id = other.weights = "other weights"
+    other = Echo("other weights")
     assert sweep_of(tmp_path, evaluator, other, Budget()).run() == 15
     assert sweep_of(tmp_path, evaluator, Echo(), Budget(samples=5)).run() == 15
     assert sweep_of(tmp_path, evaluator, Echo(), Budget(samples=5, counts=(2,))).run() == 0

@@ -63,7 +63,7 @@ class Drafts:
         seen = job.observed
         anchors = (seen.frames, seen.joints, seen.values, seen.free) if anchored else ()
         identity = {
-            "weights": self.subject.weights,
+            "weights": self.subject.weights(anchored=anchored),
             "clip": job.clip.id,
             "length": job.length,
             "caption": job.caption,

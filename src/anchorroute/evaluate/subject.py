@@ -9,6 +9,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
@@ -52,12 +53,15 @@ class Subject(Protocol):
     """Whatever a table judges."""
 
     @property
-    def weights(self) -> str:
-        """Names the weights and how they are sampled: drafts of others are never mixed in."""
+    def id(self) -> str:
+        """What a table says it judged."""
 
     @property
-    def id(self) -> str:
-        """Names also how drafts are refined: shards of others are never mixed in."""
+    def observes(self) -> str:
+        """Which joints a solver meets anchors on."""
+
+    def weights(self, *, anchored: bool) -> str:
+        """Names the weights that a draft depends on, and how they are sampled: others' drafts are never mixed in."""
 
     def draft(self, jobs: Sequence[Job], *, anchored: bool) -> Draft:
         """Generate."""
@@ -71,30 +75,28 @@ class ModelSubject:
     """The trained parts."""
 
     models: Models
-    fingerprint: str
+    text_digest: str
+    """Of tokenizer, prior and finer levels, and of how they are sampled."""
+    control_digest: str
+    """Of the anchors' adapters."""
     observes: Observation = "features"
 
     @staticmethod
     def of(models: Models, observes: Observation = "features") -> "ModelSubject":
-        """With a digest of all weights, so that stored pieces of other weights are never taken for these."""
-        digest = hashlib.sha256()
-        modules = [models.tokenizer, models.prior, *models.control.values()]
-        for module in [*modules, *([models.residual] if models.residual is not None else [])]:
-            for name, value in sorted(module.state_dict().items()):
-                digest.update(name.encode())
-                digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        digest.update(repr(models.settings).encode())
-        return ModelSubject(models, digest.hexdigest()[:12], observes)
-
-    @property
-    def weights(self) -> str:
-        """The model's name and its weights' digest."""
-        return f"{self.models.name}-{self.fingerprint}"
+        """With digests of all weights, so that stored pieces of other weights are never taken for these."""
+        text = [models.tokenizer, models.prior, *([] if models.residual is None else [models.residual])]
+        return ModelSubject(
+            models, _digest(text, repr(models.settings)), _digest([*models.control.values()], ""), observes
+        )
 
     @property
     def id(self) -> str:
-        """The weights, and what the solver observes."""
-        return f"{self.weights}-{self.observes}"
+        """The model's name, its weights, and what the solver observes."""
+        return f"{Path(self.models.name).name or 'unnamed'}-{self.text_digest}-{self.control_digest}-{self.observes}"
+
+    def weights(self, *, anchored: bool) -> str:
+        """Without anchors the adapters do not matter."""
+        return f"{self.text_digest}-{self.control_digest}" if anchored else self.text_digest
 
     @torch.no_grad()
     def draft(self, jobs: Sequence[Job], *, anchored: bool) -> Draft:
@@ -202,6 +204,15 @@ class ModelSubject:
         if not isinstance(base, GaussNewton):
             raise RequestError("The model's Gauss-Newton settings are not Gauss-Newton's.")
         return replace(base, **settings)
+
+
+def _digest(modules: Sequence[torch.nn.Module], more: str) -> str:
+    content = hashlib.sha256(more.encode())
+    for module in modules:
+        for name, value in sorted(module.state_dict().items()):
+            content.update(name.encode())
+            content.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return content.hexdigest()[:8]
 
 
 def _widened(trace: Float[Tensor, "batch steps"], steps: int) -> Float[Tensor, "batch all"]:

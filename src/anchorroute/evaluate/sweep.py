@@ -104,7 +104,7 @@ class Sweep:
         identity = {
             "version": 1,
             "data": self.fingerprint,
-            "subject": self.subject.id,
+            "subject": (self.subject.weights(anchored=variant.anchored), self.subject.observes),
             "evaluator": self.evaluator.id,
             "clips": [clip.id for clip in self.clips[:count]],
             "setting": setting,
