@@ -17,7 +17,7 @@ def test_the_python_example_runs(
 ) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.S)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
-    if not (models.ASSETS / "prior").is_dir():
+    if not (models.ASSETS / "control-planar").is_dir():
         debug = ar.untrained()
         monkeypatch.setattr(ar, "load", lambda: debug)
     monkeypatch.chdir(tmp_path)
