@@ -40,7 +40,7 @@ def test_command_exists_with_its_options(page: str, line: str) -> None:
         found = command.get_command(context, words[0])
         assert found is not None, f"{page}: {line!r}: there is no command {words[0]!r}"
         command, words = found, words[1:]
-    known = {name for parameter in command.params for name in parameter.opts}
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     for word in words:
         if word.startswith("--") or (len(word) == 2 and word.startswith("-")):
             assert word in known, f"{page}: {line!r}: {command.name} has no option {word}"
