@@ -71,8 +71,6 @@ def test_generator_is_the_decoded_draft(subject: ModelSubject, work: list[jobs.J
     (plain,) = subject.finish(draft, work, [Variant("generator")])
     lengths = torch.tensor([job.length for job in work])
     assert torch.equal(plain.features, subject.models.tokenizer.decode(draft.u, lengths))
-    (first,) = subject.finish(draft, work, [Variant("level 1", "level 1")])
-    assert torch.equal(first.features, subject.models.tokenizer.decode(draft.first, lengths))
 
 
 def test_snapshots_are_what_shorter_runs_give(subject: ModelSubject, work: list[jobs.Job], draft: Draft) -> None:

@@ -63,24 +63,27 @@ class Echo:
     def weights(self, *, anchored: bool) -> str:
         return self.id
 
+    @staticmethod
+    def real(batch: list[jobs.Job]) -> torch.Tensor:
+        padded = torch.nn.utils.rnn.pad_sequence([job.clip.features for job in batch], batch_first=True)
+        return padded.unflatten(1, (-1, 4)).flatten(2)
+
     def draft(self, batch: list[jobs.Job], *, anchored: bool) -> Draft:
         self.drafted.append(len(batch))
-        padded = torch.nn.utils.rnn.pad_sequence([job.clip.features for job in batch], batch_first=True)
-        u = padded.unflatten(1, (-1, 4)).flatten(2)
+        u = self.real(batch)
         shift = torch.zeros_like(u).unflatten(2, (4, 263))
         shift[..., 3] = 0.1 if anchored else 0.4  # the root's height
         shift[..., 5:67:3] = 0.1 if anchored else 0.4  # and everybody else's
-        return Draft(u + shift.flatten(2), u, 0.5)
+        return Draft(u + shift.flatten(2), 0.5)
 
     def finish(self, draft: Draft, batch: list[jobs.Job], variants: list[Variant]) -> list[Motions]:
         self.finished.append(tuple(variant.name for variant in variants))
-        out = []
+        real, out = self.real(batch), []
         for variant in variants:
             left = {"generator": 1.0, "adam": 1 - variant.steps / 1000, "gauss-newton": 0.0}[variant.method]
-            u = draft.first + left * (draft.u - draft.first)
-            trace = (
-                torch.linspace(1, left, 3).expand(len(batch), 3) if variant is variants[-1] and variant.steps else None
-            )
+            u = real + left * (draft.u - real)
+            last = variant is variants[-1] and variant.steps
+            trace = torch.linspace(1, left, 3).expand(len(batch), 3) if last else None
             out.append(Motions(u.unflatten(2, (4, 263)).flatten(1, 2), 1.0, trace))
         return out
 

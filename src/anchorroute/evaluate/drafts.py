@@ -25,7 +25,6 @@ class _One:
     """A clip's draft."""
 
     u: Tensor
-    first: Tensor
     seconds: float
 
 
@@ -45,7 +44,6 @@ class Drafts:
         found = [_read(path) for path in paths]
         return Draft(
             pad_sequence([one.u for one in found], batch_first=True),
-            pad_sequence([one.first for one in found], batch_first=True),
             sum(one.seconds for one in found),
         )
 
@@ -54,9 +52,9 @@ class Drafts:
         self.folder.mkdir(parents=True, exist_ok=True)
         for row, (job, path) in enumerate(zip(jobs, paths, strict=True)):
             tokens = job.length // TOKEN
-            one = _One(draft.u[row, :tokens], draft.first[row, :tokens], draft.seconds / len(jobs))
+            one = _One(draft.u[row, :tokens], draft.seconds / len(jobs))
             stream = io.BytesIO()
-            np.savez(stream, allow_pickle=False, u=one.u.numpy(), first=one.first.numpy(), seconds=one.seconds)
+            np.savez(stream, allow_pickle=False, u=one.u.numpy(), seconds=one.seconds)
             write_atomically(path, stream.getvalue())
 
     def _path(self, job: Job, *, anchored: bool) -> Path:
@@ -75,4 +73,4 @@ class Drafts:
 
 def _read(path: Path) -> _One:
     with np.load(path, allow_pickle=False) as file:
-        return _One(torch.from_numpy(file["u"]), torch.from_numpy(file["first"]), float(file["seconds"]))
+        return _One(torch.from_numpy(file["u"]), float(file["seconds"]))

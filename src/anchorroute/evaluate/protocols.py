@@ -10,7 +10,7 @@ from typing import Literal
 
 from anchorroute.errors import RequestError
 
-Method = Literal["generator", "adam", "gauss-newton", "warp", "projection", "projection on bones", "level 1"]
+Method = Literal["generator", "adam", "gauss-newton", "warp", "projection", "projection on bones"]
 
 FAMILY_NAMES = ("root3d", "planar", "body")
 COUNTS = (2, 4, 8, 16, 32)
@@ -108,10 +108,7 @@ PRIOR = Protocol(
     "prior",
     "Text-to-motion prior without anchors",
     (Setting("text"),),
-    (
-        Variant("TMD prior, all levels", anchored=False),
-        Variant("TMD prior, level 1 alone", "level 1", anchored=False),
-    ),
+    (Variant("TMD prior", anchored=False),),
 )
 
 KEYJOINT = Protocol(

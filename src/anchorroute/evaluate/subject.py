@@ -33,10 +33,9 @@ Observation = Literal["features", "body"]
 
 @dataclass(frozen=True)
 class Draft:
-    """Soft tokens of a batch before any refinement. `first` holds the first level alone."""
+    """Soft tokens of a batch before any refinement."""
 
     u: Float[Tensor, "batch tokens d_u"]
-    first: Float[Tensor, "batch tokens d_u"]
     seconds: float
 
 
@@ -115,8 +114,7 @@ class ModelSubject:
                 drafts = [clip[: job.length] for clip, job in zip(joints, jobs, strict=True)]
             memory = remember(parts.control, observed, lengths, drafts)
         z = self._tokens(jobs, text, memory, lengths)
-        u, first = parts.tokenizer.embed(z), parts.tokenizer.embed(z[..., :1])
-        return Draft(u, first, time.perf_counter() - began)
+        return Draft(parts.tokenizer.embed(z), time.perf_counter() - began)
 
     def _tokens(
         self, jobs: Sequence[Job], text: Text, memory: Memories, lengths: Int[Tensor, " batch"]
@@ -151,8 +149,7 @@ class ModelSubject:
         if method in ("adam", "gauss-newton"):
             return self._solve(draft, jobs, lengths, variants)
         with torch.no_grad():
-            u = draft.first if method == "level 1" else draft.u
-            features = self.models.tokenizer.decode(u, lengths)
+            features = self.models.tokenizer.decode(draft.u, lengths)
             if method in ("warp", "projection", "projection on bones"):
                 features = _bent(features, jobs, method)
         return [Motions(features, time.perf_counter() - began)]
