@@ -8,6 +8,7 @@ accepted as Host, so that no web page can reach the server through a name of its
 import asyncio
 import contextlib
 import hmac
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +51,7 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if self.token is None:
-            host = headers.get("host", "").rsplit(":", 1)[0] if headers.get("host") != "::1" else "::1"
+            host = re.sub(r":\d*$", "", headers.get("host", ""))
             if host not in LOOPBACK:
                 raise Problem(403, "forbidden", f"this server answers to 127.0.0.1 and localhost, not to {host!r}")
         elif scope["path"] not in _OPEN:
