@@ -85,9 +85,10 @@ class Server:
         """Queue the work and answer as asked."""
 
         def deliver(result: Result) -> list[Written]:
-            return [self.write(result, index, shape) for index in range(len(result.samples))]
+            files = [self.write(result, index, shape) for index in range(len(result.samples))]
+            return [file if answer == "file" and file is files[0] else file.without_payload() for file in files]
 
-        job = self.queue.submit(work, deliver)
+        job = self.queue.submit(work, deliver, kept=answer != "file")
         if answer == "job":
             return JSONResponse(job.describe(), 202, {"Location": f"/v1/jobs/{job.id}"})
         await self.queue.finished(job)

@@ -47,6 +47,10 @@ class Written:
     payload: bytes
     report: Report
 
+    def without_payload(self) -> "Written":
+        """The report alone: what is kept of a job must be small, and a file can be written again."""
+        return replace(self, payload=b"")
+
 
 class Workspace:
     """The folder that files pass through."""

@@ -306,7 +306,7 @@ class QueuedModel(Backbone):  # type: ignore[misc]  # the SDK has no types
         """Queue the request and wait."""
         try:
             asked = translate(request)
-            job = await self.queue.finished(self.queue.submit(asked.work, asked.answer))
+            job = await self.queue.finished(self.queue.submit(asked.work, asked.answer, kept=False))
         except (AnchorRouteError, Problem) as error:
             told = problem(error)
             code = told.code if told.code in STATUS_FOR else "invalid_request"

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from anchorroute.errors import Cancelled
@@ -37,6 +37,8 @@ class Job:
 
     work: Work
     deliver: Deliver
+    kept: bool = True
+    """Whether it can be asked for once it has ended."""
     id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     state: State = "waiting"
     progress: dict[str, Any] = field(default_factory=dict)
@@ -104,7 +106,7 @@ class Queue:
         """Jobs in the batch that is being computed."""
         return sum(not job.ended for job in self._running)
 
-    def submit(self, work: Work, deliver: Deliver) -> Job:
+    def submit(self, work: Work, deliver: Deliver, *, kept: bool = True) -> Job:
         """A checked job in the queue; refused if it is wrong, or the queue full, or the server about to stop."""
         if self.stopping:
             raise stopping()
@@ -112,7 +114,7 @@ class Queue:
         if len(self._waiting) >= self.limits.waiting:
             rows = sum(job.work.rows for job in (*self._waiting, *self._running))
             raise busy(min(rows * self._seconds_a_row, self.limits.job_seconds), len(self._waiting))
-        job = Job(work, deliver)
+        job = Job(work, deliver, kept)
         self._waiting.append(job)
         self._arrived.set()
         return job
@@ -242,17 +244,24 @@ class Queue:
             self._end(job, "failed", error=problem(outcome))
         else:
             self.answered += 1
-            self._end(job, "done", result=outcome, answer=answer)
+            self._end(job, "done", result=_light(outcome) if job.kept else None, answer=answer)
 
     def _end(self, job: Job, state: State, **values: Any) -> None:
         job.change(state, **values)
-        self._ended[job.id] = job
+        if job.kept:
+            self._ended[job.id] = job
         oldest = time.monotonic() - self.limits.kept_seconds
         while self._ended:
             name, first = next(iter(self._ended.items()))
             if len(self._ended) <= self.limits.kept_jobs and first.since >= oldest:
                 return
             del self._ended[name]
+
+
+def _light(result: Result) -> Result:
+    """The result without the solver's matrices, which only dragging an anchor would use again."""
+    samples = (replace(sample, state=replace(sample.state, solution=None)) for sample in result.samples)
+    return replace(result, samples=tuple(samples))
 
 
 def _delivered(job: Job, outcome: Outcome) -> tuple[Outcome, Any]:
