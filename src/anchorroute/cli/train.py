@@ -73,12 +73,15 @@ def train() -> None:
     """
 
 
-@train.command()
-@click.option(
+_START = click.option(
     "--start",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Begin with the best weights of this run instead of from nothing.",
 )
+
+
+@train.command()
+@_START
 @options
 def tokenizer(data: Path, run: Path, preset: Any, start: Path | None, **chosen: Any) -> None:
     """Motion tokenizer: residual vector quantisation of 4-frame pieces."""
@@ -146,15 +149,24 @@ def residual(data: Path, run: Path, preset: Any, tokens: Path, **chosen: Any) ->
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Checkpoint of the finer levels' network; without it the adapter leaves them alone.",
 )
+@_START
 @options
 def control(
-    data: Path, run: Path, preset: Any, family: str, tokens: Path, on: Path, finer: Path | None, **chosen: Any
+    data: Path,
+    run: Path,
+    preset: Any,
+    family: str,
+    tokens: Path,
+    on: Path,
+    finer: Path | None,
+    start: Path | None,
+    **chosen: Any,
 ) -> None:
     """One family's anchor adapter; everything else stays frozen."""
     prepared = _prepare(chosen)
     from anchorroute.train import presets
 
-    _report(presets.control(preset, data, run, family, tokens, on, finer, prepared), run)
+    _report(presets.control(preset, data, run, family, tokens, on, finer, prepared, start), run)
 
 
 @train.command()

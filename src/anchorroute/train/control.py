@@ -40,6 +40,7 @@ class ControlTaskConfig:
     prior: PriorTaskConfig = field(default_factory=lambda: PriorTaskConfig(draw=DrawConfig(validation_clips=24)))
     # One adapter learns alone: samples that mix families would need the other adapters beside it.
     sampling: AnchorSampling = field(default_factory=lambda: AnchorSampling(mixed=0.0))
+    early: float = 2.0  # t = uniform ** early: near the clean tokens anchors have nothing left to say
     anchor_weight: float = 0.3
     fine_weight: float = 0.5
     radius: int = 2  # frames around an anchor that L_anc^sup watches
@@ -105,7 +106,8 @@ class ControlTask(Task):
             training_anchors(motion[:length], self.family, generator, self.config.sampling)[self.family.name]
             for motion, length in zip(joints, lengths.tolist())
         ]
-        t = torch.from_numpy(generator.uniform(config.earliest, config.latest, size)).float()
+        spread = config.latest - config.earliest
+        t = torch.from_numpy(config.earliest + spread * generator.random(size) ** self.config.early).float()
         z1 = z[..., 0]
         return {
             "z": z,

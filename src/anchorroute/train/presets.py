@@ -302,7 +302,7 @@ def residual(preset: Preset, data: Path, folder: Path, tokenizer: Path, options:
 # ------------------------------------------------------------------------------------------------------------ control
 
 _CONTROL_LOOPS: dict[Preset, LoopConfig] = {
-    "open": LoopConfig(batch=24, lr=1e-3, warmup=50, weight_decay=0.0, ema=0.99, minutes=10, validations=2),
+    "open": LoopConfig(batch=12, lr=2e-3, warmup=50, weight_decay=0.0, ema=0.99, minutes=20, validations=2),
     "paper": LoopConfig(batch=128, lr=5e-4, warmup=200, weight_decay=0.0, steps=3_000, validations=4),
     "debug": LoopConfig(batch=4, lr=1e-3, warmup=2, steps=6, validations=1, log_every=2, precision="32-true"),
 }
@@ -317,8 +317,12 @@ def control(
     prior: Path,
     residual: Path | None = None,
     options: Options = Options(),
+    start: Path | None = None,
 ) -> Finished:
-    """Train one family's anchor adapter on top of frozen networks; leaves the checkpoint `control-FAMILY`."""
+    """Train one family's anchor adapter on top of frozen networks; leaves the checkpoint `control-FAMILY`.
+
+    `start` is the folder of another run, whose best weights this one begins with.
+    """
     below = checkpoint.load(tokenizer, kind="Tokenizer")
     on = {"tokenizer": below.id}
     text_prior = checkpoint.load(prior, kind="Transformer", on_top_of=on)
@@ -346,9 +350,13 @@ def control(
         some = rng(options.seed, 0, 4).permutation(len(material.train))[:400]
         motions = (to_joints(material.train.whole(int(i), longest=400)[0]) for i in some)
         model.set_statistics(*conditioning.statistics(motions, family_of(family)))
-        return ControlTask(model, frozen, train, validation, how, options.seed)
+        task = ControlTask(model, frozen, train, validation, how, options.seed)
+        if start is not None:
+            begin_with(task, start)
+        return task
 
     identity = {"family": family, "config": asdict(config), "task": asdict(how), "data": material.fingerprint}
+    identity |= {"start": str(start)} if start is not None else {}
     on |= {"prior": text_prior.id} | ({} if finer is None else {"residual": finer.id})
     result = run("control", preset, folder, _CONTROL_LOOPS[preset], options, identity | on, build)
     model = cast("ControlTask", result[0]).model
