@@ -92,7 +92,8 @@ def main() -> None:
         rows = round_trips(chosen, Path(scratch), options)
         write("formats", "Round-trip errors of the file formats", fingerprint, FORMAT_COLUMNS, rows, [
             f"{len(chosen)} CMU takes of up to 196 frames; the error of a joint is the distance between where it was "
-            "and where the written file puts it, over all joints and frames; bytes are the largest file's.",
+            "and where the written file puts it, over all joints and frames; bytes are the largest file's, "
+            "seconds wall-clock on two cores busy with other work.",
             "BVH and GLB in Blender: bone heads after Blender's own importers (benchmarks/blender_check.py).",
         ])  # fmt: skip
         rows = speeds(chosen, Path(scratch), options)
