@@ -133,7 +133,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path, evaluator: Open
 
     with pytest.raises(KeyboardInterrupt):
         sweep_of(tmp_path / "a", evaluator, Dies(), Budget()).run()
-    kept = len(list((tmp_path / "a" / "families").iterdir()))
+    kept = len(list((tmp_path / "a" / "shards").iterdir()))
     assert kept > 0
     again = Echo()
     second = sweep_of(tmp_path / "a", evaluator, again, Budget())
@@ -143,6 +143,12 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path, evaluator: Open
     whole.run()
     assert repr(table(second, "x").rows) == repr(table(whole, "x").rows)
     assert sweep_of(tmp_path / "a", evaluator, Echo(), Budget()).run() == 0
+
+
+def test_tables_share_what_they_have_in_common(tmp_path: Path, evaluator: OpenEvaluator) -> None:
+    assert sweep_of(tmp_path, evaluator, Echo(), Budget(), "families").run() == 15
+    # generator, GN and RouteSolver at 200 steps (the families' RS200) are there already; plain and uniform are not
+    assert sweep_of(tmp_path, evaluator, Echo(), Budget(), "refinement").run() == 6
 
 
 def test_shares_together_are_the_whole(tmp_path: Path, evaluator: OpenEvaluator) -> None:

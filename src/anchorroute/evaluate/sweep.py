@@ -1,7 +1,8 @@
 """Running a table: every variant in every setting and repeat, piece by piece, kept as it goes.
 
 Clips are ordered by a fixed draw, so "the first n" is the same subset everywhere and heavy variants run on a part of
-the clips that light ones run on. A piece that is already in the store is not computed again.
+the clips that light ones run on. A piece that is already in the store is not computed again; its name holds no
+table's, so tables that ask for the same thing share it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -109,10 +110,10 @@ class Sweep:
             "clips": [clip.id for clip in self.clips[:count]],
             "setting": setting,
             "repeat": repeat,
-            "variant": variant,
+            "variant": (variant.run, variant.steps),
         }
-        label = "".join(letter if letter.isalnum() else "-" for letter in variant.name)
-        return self.store / self.protocol.name / f"{setting.name}-{label}-r{repeat}-{digest(identity)}.npz"
+        label = f"{variant.method.replace(' ', '-')}{variant.steps or ''}"
+        return self.store / "shards" / f"{setting.name}-{label}-r{repeat}-{digest(identity)}.npz"
 
     def run(self, progress: Progress | None = None, *, share: tuple[int, int] = (0, 1)) -> int:
         """Compute what is missing; returns how many shards were computed.
