@@ -26,6 +26,7 @@ from anchorroute.conditioning import Memories, needs_draft, remember
 from anchorroute.errors import Cancelled, RequestError
 from anchorroute.feasibility import doubts
 from anchorroute.given import Given, given, staying
+from anchorroute.holding import held, planted
 from anchorroute.models import Models
 from anchorroute.motion import body, features
 from anchorroute.motion.canonical import Placement
@@ -35,7 +36,7 @@ from anchorroute.progress import OnStep, solver_progress, streamed, token_progre
 from anchorroute.report import measure
 from anchorroute.request import TOKEN, Request, anchor_set, checked, each
 from anchorroute.result import Result, Sample, State, Step, ranked
-from anchorroute.routesolver import Adam, Decode, GaussNewton, Off, Refined, Solution, carried, refine
+from anchorroute.routesolver import Adam, Decode, GaussNewton, Off, Refined, Solution, Term, carried, refine
 from anchorroute.text import Text
 
 __all__ = ["AnchorRoute", "Result", "Sample", "Solver", "Step", "load", "untrained"]
@@ -156,7 +157,7 @@ class AnchorRoute:
             scaffold.residuals(x[: row.frames], seen) for x, row, seen in zip(joints.cpu(), rows, observed)
         ]  # x^ -> S_res
         generated = time.perf_counter()
-        refined = self._solve(u, observed, lengths, settings)  # S_res -> x+
+        refined = self._solve(u, observed, lengths, settings, extra=planted(joints, lengths))  # S_res -> x+
 
         timings = {"generate": generated - began, "solve": time.perf_counter() - generated}
         placements = [placement for _, placement in moved]
@@ -207,6 +208,7 @@ class AnchorRoute:
         lengths: Int[Tensor, " batch"],
         settings: Settings,
         *,
+        extra: Sequence[Term],
         decode: Decode | None = None,
         warm: Solution | None = None,
     ) -> Refined:
@@ -219,6 +221,7 @@ class AnchorRoute:
             lengths,
             Off() if nothing else settings.solver,
             covariance=self.models.covariance,
+            extra=extra if isinstance(settings.solver, GaussNewton) and not nothing else (),
             subset=None if decode is not None else lambda some: self.decoder(lengths[some]),
             warm=warm,
             callback=solver_progress(settings.on_step),
@@ -340,8 +343,10 @@ class AnchorRoute:
             raw = carried(self._recovered(lengths), u, state.source.joints[None, :-1].to(self.device))
             decode = _on_fixed_bones(raw)
         began = time.perf_counter()
-        before = [scaffold.residuals((decode or self.decoder(lengths))(u)[0], observed[0].to(self.device))]
-        refined = self._solve(u, observed, lengths, settings, decode=decode, warm=state.solution)
+        joints = (decode or self.decoder(lengths))(u)
+        before = [scaffold.residuals(joints[0], observed[0].to(self.device))]
+        extra = planted(joints, lengths) if state.source is None else held(joints[0], observed[0])
+        refined = self._solve(u, observed, lengths, settings, extra=extra, decode=decode, warm=state.solution)
         timings = {"solve": time.perf_counter() - began}
         (sample,) = self._samples([row], [placement], before, u, refined, settings, timings, state.source)
         return sample
