@@ -89,6 +89,8 @@ _Model = Callable[[Tensor], Tensor]
 _STALE = -1
 _GOOD, _POOR = 0.6, 0.2
 """Actual gain over predicted gain: above the first the damping falls, below the second the Jacobian is renewed."""
+_AWFUL = -3.0
+"""Below this gain the step was far too long, whatever the Jacobian."""
 _CALM = 0.9
 """A step that leaves more than this share of the misfit is a stall."""
 _PATIENCE = 3
@@ -130,7 +132,7 @@ class _Run:
             w, start, residual, torch.ones_like(self.before), torch.full((batch,), torch.nan, device=device),
             zero + _STALE, zero.clone(), zero.clone(), zero.clone(), zero.clone(), never, never.clone(),
         )  # fmt: skip
-        self.patience = max(1, int(config.patience * len(self.rows)))
+        self.patience = max(2, int(config.patience * len(self.rows)))
         shape = (batch, len(self.rows), *w.shape[1:])
         self.jacobian = residual.new_zeros(shape) if self.dense else residual.new_zeros(batch, 0, *w.shape[1:])
         if warm is not None:
@@ -161,6 +163,8 @@ class _Run:
         if known is not None and known.jacobian is not None and known.jacobian.shape == self.jacobian.shape:
             self.jacobian = torch.where(better[:, None, None, None], known.jacobian, self.jacobian)
             self.state.age = torch.where(better, 1, self.state.age)
+            every = torch.arange(len(better), device=better.device)
+            self.state.nu = torch.where(better, self._damping(every), self.state.nu)
 
     # ------------------------------------------------------------------------------------------------------ the loop
 
@@ -202,8 +206,13 @@ class _Run:
         state.formed[stale] += 1
         first = stale[state.nu[stale].isnan()]
         if len(first):
-            scale = (self.rows.weight[first][..., None, None] * self.jacobian[first]).square().sum((-2, -1))
-            state.nu[first] = self.config.nu * scale.sum(1) / (self.rows.weight[first] > 0).sum(1).clamp(min=1)
+            state.nu[first] = self._damping(first)
+
+    def _damping(self, samples: Int[Tensor, " some"]) -> Float[Tensor, " some"]:
+        """The first nu: a share of the mean diagonal of J J'."""
+        weight = self.rows.weight[samples]
+        diagonal = (weight[..., None, None] * self.jacobian[samples]).square().sum((-2, -1))
+        return self.config.nu * diagonal.sum(1) / (weight > 0).sum(1).clamp(min=1)
 
     def _iterate(self) -> None:
         """One trial step of every sample that is not done, kept where it lowers the objective."""
@@ -219,7 +228,7 @@ class _Run:
         gain = (now - then) / predicted.clamp(min=1e-30)
         better = (then < now) & ~state.done
         if self.dense:
-            self._learn(moved, residual - state.residual)
+            self._learn(moved, residual - state.residual, better | (state.age > 0))
         self._judge(better, gain, then / now.clamp(min=1e-30))
         self._move(better, w, joints, residual)
 
@@ -302,11 +311,14 @@ class _Run:
         )
         return step, model
 
-    def _learn(self, moved: Tensor, change: Tensor) -> None:
-        """Broyden's update: the least change of J that explains what the step did, accepted or not."""
+    def _learn(self, moved: Tensor, change: Tensor, worth: Tensor) -> None:
+        """Broyden's update: the least change of J that explains what the step did.
+
+        A rejected step teaches, too, unless J was formed right here: then J is right and the step was too long.
+        """
         length = moved.square().sum((-2, -1)).clamp(min=1e-20)
         surprise = change - torch.einsum("brmd,bmd->br", self.jacobian, moved)
-        surprise = torch.where(self.state.done[:, None], 0.0, surprise)
+        surprise = torch.where((worth & ~self.state.done)[:, None], surprise, 0.0)
         self.jacobian += (surprise / length[:, None])[..., None, None] * moved[:, None]
 
     # --------------------------------------------------------------------------------------------------- bookkeeping
@@ -326,8 +338,11 @@ class _Run:
         state.stalls = torch.where(renew, 0, stalls)
         state.nu = torch.where(good, state.nu * 0.1, state.nu)
         state.nu = torch.where(poor & ~renew, state.nu * 3, state.nu)
-        state.nu = torch.where(~better & ~renew, state.nu.clamp(min=10 * self.config.mu) * 8, state.nu)
-        state.age = torch.where(renew, _STALE, state.age + 1)
+        harder = torch.where(gain < _AWFUL, 64.0, 8.0)
+        state.nu = torch.where(
+            ~better & (~renew | (gain < _AWFUL)), state.nu.clamp(min=self.config.mu) * harder, state.nu
+        )
+        state.age = torch.where(renew, _STALE, state.age + better.long())
 
     def _polishing(self) -> Bool[Tensor, " batch"]:
         return (self.rows.errors(self.state.residual) <= _POLISH * self.enough).all(1)
