@@ -141,6 +141,7 @@ def lines(decoding: Decoding, case: Case, adam_clips: int, adam_steps: int) -> l
             share = steps / adam_steps
             last = steps == adam_steps
             at = result if last else solve(decoding, replace(few, u=result.snapshots[steps]), Off())[0]
+            at = replace(at, decodes=round(result.decodes * share))
             found.append(row(few, f"RS{steps}", at, seconds * share, reference))
     for name, config in (("none", Off()), ("gauss-newton", GaussNewton())):
         found.append(row(case, name, *solve(decoding, case, config), reference))
