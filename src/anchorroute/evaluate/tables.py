@@ -17,7 +17,7 @@ from anchorroute.evaluate import figures_of as fig
 from anchorroute.evaluate import jobs, metrics
 from anchorroute.evaluate.compare import MARGINS, compare
 from anchorroute.evaluate.figures_of import Cells, Reference, Spread
-from anchorroute.evaluate.protocols import Setting, Variant
+from anchorroute.evaluate.protocols import Setting
 from anchorroute.evaluate.published import PUBLISHED, paper_figures
 from anchorroute.evaluate.results import Cell, Result
 from anchorroute.evaluate.shards import Shard
@@ -300,8 +300,3 @@ def _notes(sweep: Sweep) -> tuple[str, ...]:
     if any(v.heavy for v in sweep.protocol.variants):
         notes.append("Adam rows run on a fixed subset of the clips; light rows are printed on it too, then on all.")
     return tuple(notes)
-
-
-def heavy_variants(variants: Sequence[Variant]) -> list[str]:
-    """Names of the variants that run on a part of the clips."""
-    return [variant.name for variant in variants if variant.heavy]

@@ -31,6 +31,8 @@ from anchorroute.evaluate.results import Cell, Result
 from anchorroute.motion import features as feats
 
 SHUFFLES = 50
+TRAIN_CLIPS = 400
+"""About so many train clips, spread evenly, stand for the train split."""
 AMOUNTS = (0.0, 0.25, 0.5, 1.0)
 TEXT_BATCH = 64
 
@@ -101,17 +103,19 @@ def damage_curve(
     text: Float[Tensor, "n e"],
     reference: Float[Tensor, "m e"],
     *,
+    untouched: Float[Tensor, "n e"],
     amounts: Sequence[float] = AMOUNTS,
     seed: int = 0,
 ) -> Curve:
     """Scores of captioned clips damaged by growing amounts; FID is against `reference`, real held-out clips.
 
-    Damaged joints go back through features, untouched ones too: the comparison then shows the damage alone.
+    Damaged joints go back through features, and so did `untouched`: the comparison then shows the damage alone.
     """
     rows = []
     for amount in amounts:
         generator = torch.Generator().manual_seed(seed)
-        motion = embed_clips(evaluator, [_damaged(clip, damage, amount, generator) for clip in clips])
+        made = [] if amount == 0 else [_damaged(clip, damage, amount, generator) for clip in clips]
+        motion = embed_clips(evaluator, made) if made else untouched
         rows.append((fid(reference, motion), _top3(text, motion, clips), mm_dist(text, motion)))
     return Curve(damage.name, tuple(amounts), *(tuple(column) for column in zip(*rows, strict=True)))
 
@@ -217,7 +221,8 @@ def trust(
     scores.append(
         ("shuffled pairs", len(captioned), _scored(text[order], motion[order.roll(1)], captioned, plain=True))
     )
-    shown = [clip for clip in train if clip.captions and not clip.weak and not clip.mirrored][: 4 * len(captioned)]
+    shown = [clip for clip in train if clip.captions and not clip.weak and not clip.mirrored]
+    shown = shown[:: max(len(shown) // TRAIN_CLIPS, 1)]
     if len(shown) >= 32:
         pair = embed_texts(evaluator, first_captions(shown)), embed_clips(evaluator, [c.features for c in shown])
         scores.append(("train pairs (seen in training)", len(shown), _scored(*pair, shown)))
@@ -226,8 +231,13 @@ def trust(
     for size in sizes:
         mean, spread = halves_fid(everything, size, generator=torch.Generator().manual_seed(seed))
         floors.append((size, mean, spread))
-    reference = embed_clips(evaluator, [clip.features for clip in train if not clip.mirrored and not clip.weak])
-    curves = [damage_curve(evaluator, damage, captioned, text, everything, amounts=amounts) for damage in DEGRADATIONS]
+    own = [clip for clip in train if not clip.mirrored and not clip.weak]
+    reference = embed_clips(evaluator, [clip.features for clip in own[:: max(len(own) // TRAIN_CLIPS, 1)]])
+    again = embed_clips(evaluator, [feats.from_joints(feats.to_joints(clip.features)) for clip in captioned])
+    curves = [
+        damage_curve(evaluator, damage, captioned, text, everything, untouched=again, amounts=amounts)
+        for damage in DEGRADATIONS
+    ]
     curves.append(wrong_text_curve(motion, text, captioned, amounts=amounts))
     return Trust(evaluator.id, tuple(scores), tuple(floors), fid(reference, everything), tuple(curves))
 
