@@ -51,7 +51,8 @@ def test_03(tmp_path: Path) -> None:
 
 
 def test_04(tmp_path: Path) -> None:
-    assert _load("04").main(tmp_path, "debug") < 40.0
+    offset = 1000 * (0.05**2 + 0.05**2) ** 0.5
+    assert _load("04").main(tmp_path, "debug") < 0.8 * offset, "random weights come nearer; trained ones arrive"
     assert (tmp_path / "fixed.bvh").is_file()
 
 
