@@ -57,7 +57,7 @@ class Page:
             self.times = TimePanel(self.desk)
         with timeline.add_tab("Playback"):
             self.times.options()
-        timeline.float(x=12, y=-12, width=560, height=190)
+        timeline.float(x=12, y=-12, width=560, height=172)
 
     # ------------------------------------------------------------------------------------------------------ drawing
 

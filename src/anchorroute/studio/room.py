@@ -48,7 +48,7 @@ def furnish(
     floor.on_click(touched)
     floor.on_drag("left", modifier="shift")(_Stroke(client, drawn).follow)
     client.camera.position = (2.7, 1.8, 4.3)
-    client.camera.look_at = (0.0, 0.85, 0.8)
+    client.camera.look_at = (0.0, 0.5, 0.8)  # the timeline lies over the lowest part of the view
 
 
 def _light(scene: viser.SceneApi) -> None:
