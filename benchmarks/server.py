@@ -15,6 +15,7 @@ import platform
 import resource
 import threading
 import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,9 +42,12 @@ def ask(url: str, seed: int, asked: argparse.Namespace) -> float:
     request = urllib.request.Request(
         f"{url}/v1/generate?answer=file", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=1200) as answer:
-        if not answer.read().startswith(b"glTF"):
-            raise SystemExit("an answer is no GLB")
+    try:
+        with urllib.request.urlopen(request, timeout=1200) as answer:
+            if not answer.read().startswith(b"glTF"):
+                raise SystemExit("an answer is no GLB")
+    except urllib.error.HTTPError as error:
+        raise SystemExit(f"refused: {error.read().decode()}") from error
     return time.perf_counter() - began
 
 
@@ -53,7 +57,7 @@ def row(pipe: AnchorRoute, clients: int, batch: int, asked: argparse.Namespace) 
     running = Running(server, "127.0.0.1", 0)
     running.config.log_level = "error"
     running.config.configure_logging()
-    thread = threading.Thread(target=running.run)
+    thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     while not running.started:
         time.sleep(0.01)
