@@ -207,7 +207,9 @@ def assemble(
     from anchorroute.train.corpus import Corpus
 
     control = {folder.name.removeprefix("control-"): folder for folder in adapters}
-    settings = None if guidance is None else {"guidance": guidance}
+    settings: dict[str, float] = {} if guidance is None else {"guidance": guidance}
+    if finer is None:
+        settings["levels"] = 1  # what the prior writes is then all there is
     corpus = Corpus.of(load(data, "train", mirrored=True))
     sizes = assembling.assemble(
         assembling.Parts(tokens, on, finer, control), corpus, out, storage=storage, settings=settings
