@@ -118,7 +118,9 @@ def test_the_first_minute(studio: Studio, page: Any, tmp_path: Path) -> None:
     assert last(session).position[2] == pytest.approx(0.6, abs=0.05)
 
     button(page, "Generate")
-    until(lambda: session.document.take is not None, "a motion")
+    until(lambda: session.job is not None, "Generate reaches the session")
+    assert session.wait(PATIENCE), session.job
+    assert session.job is not None and session.job.state == "done", session.job
     page.get_by_text("generate done").wait_for()
 
     tab(page, "Anchors")
