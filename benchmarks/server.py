@@ -13,18 +13,20 @@ import json
 import os
 import platform
 import resource
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from anchorroute.motion.files import write_checked
+from anchorroute.evaluate.results import Result, code_commit
 from anchorroute.pipeline import AnchorRoute, load
 from anchorroute.server.app import Server
 from anchorroute.server.limits import Limits
@@ -94,15 +96,25 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     pipe = load(asked.model)
     pipe("a person walks", seconds=2)  # what is loaded on first use is no request's cost
-    document: dict[str, Any] = {
-        "model": pipe.models.name, "seconds": asked.seconds, "solver": asked.solver, "threads": asked.threads,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores", "torch": torch.__version__, "rows": [],
-    }  # fmt: skip
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, {asked.threads} threads, torch {torch.__version__}"
+    asked_for = f"{asked.seconds:g} s with one anchor, solver {asked.solver}, model {pipe.models.name}"
+    rows: list[dict[str, Any]] = []
     for clients in asked.clients:
         for batch in asked.batches:
-            document["rows"].append(row(pipe, clients, batch, asked))
-            print(json.dumps(document["rows"][-1]))
-            write_checked(asked.out, json.dumps(document, indent=2).encode() + b"\n", lambda _: None)
+            rows.append(row(pipe, clients, batch, asked))
+            print(json.dumps(rows[-1]))
+            Result(
+                title="HTTP server: latency and throughput",
+                command="python benchmarks/server.py " + " ".join(sys.argv[1:]),
+                columns=tuple(rows[0]),
+                rows=tuple(tuple(one.values()) for one in rows),
+                notes=(
+                    f"{asked_for}; {machine}.",
+                    "All clients start at once; `batch` is the most requests solved together.",
+                ),
+                commit=code_commit(),
+                date=datetime.now(timezone.utc).date().isoformat(),
+            ).save(asked.out)
 
 
 if __name__ == "__main__":

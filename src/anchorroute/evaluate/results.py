@@ -60,13 +60,14 @@ class Result:
         missing = [key for key in _REQUIRED if key not in content] if isinstance(content, dict) else list(_REQUIRED)
         if missing:
             raise FormatError(f"{path} lacks {', '.join(missing)}: a result has a title, columns and rows.")
+        notes = content.get("notes", ())
         known = {"title", "command", "columns", "rows", "notes", "data_fingerprint", "commit", "date"}
         return Result(
             title=content["title"],
             command=content.get("command", ""),
             columns=tuple(content["columns"]),
             rows=tuple(tuple(row) for row in content["rows"]),
-            notes=tuple(content.get("notes", ())),
+            notes=(notes,) if isinstance(notes, str) else tuple(notes),
             data_fingerprint=content.get("data_fingerprint", ""),
             commit=content.get("commit", ""),
             date=content.get("date", ""),
