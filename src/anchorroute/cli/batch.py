@@ -21,7 +21,7 @@ _pipe: Any = None
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(1), help="Processes; default: one a core.")
-@click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on a Ray cluster ('auto', or its address).")
+@click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on a Ray cluster: 'auto', its address, or 'local' to start one.")
 @model_options
 @click.pass_context
 def batch(
