@@ -147,7 +147,7 @@ def _about_file(error: OSError) -> str:
 def _about_module(error: ModuleNotFoundError) -> str:
     name = (error.name or str(error)).partition(".")[0]
     extras = {
-        "viser": "studio", "ray": "cluster", "fastapi": "server", "uvicorn": "server", "motionmcp": "server",
+        "viser": "studio", "fastapi": "server", "uvicorn": "server", "motionmcp": "server",
         "lightning_fabric": "train", "matplotlib": "train", "vector_quantize_pytorch": "train", "transformers": "train",
         "ray": "ray",
     }  # fmt: skip
