@@ -21,7 +21,12 @@ _pipe: Any = None
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(1), help="Processes; default: one a core.")
-@click.option("--ray", "ray_address", metavar="ADDRESS", help="Run on a Ray cluster: 'auto', its address, or 'local' to start one.")
+@click.option(
+    "--ray",
+    "ray_address",
+    metavar="ADDRESS",
+    help="Run on a Ray cluster: 'auto', its address, or 'local' to start one.",
+)
 @model_options
 @click.pass_context
 def batch(
