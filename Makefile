@@ -8,7 +8,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format docs bench dist clean
+.PHONY: demo test browser check format docs bench dist clean
 
 $(BASE): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -25,6 +25,10 @@ demo: $(BASE)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
+
+# The studio in headless Chromium, alone: rendering in software needs the machine for itself.
+browser: $(STAMP)
+	ANCHORROUTE_BROWSER=1 $(BIN)/python -m pytest tests/test_studio_browser.py
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

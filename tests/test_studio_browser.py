@@ -39,6 +39,8 @@ SHIPPED = (ASSETS / "settings.json").is_file()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no chromium on the PATH"),
+    # Software rendering starves beside other tests: it runs alone, by `make browser`.
+    pytest.mark.skipif("ANCHORROUTE_BROWSER" not in os.environ, reason="runs alone: `make browser`"),
 ]
 
 
