@@ -297,18 +297,19 @@ def _features(wanted: Iterable[dict[str, Any]], points: dict[str, Grid], grid: f
     by_length: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for clip in wanted:
         by_length[clip["entry"].rows].append(clip)
-    features: dict[str, Tensor] = {}
-    for clips in by_length.values():
-        for start in range(0, len(clips), _BATCH):
-            batch = clips[start : start + _BATCH]
-            joints = torch.stack([_from_grid(points[_stored_id(clip)], grid) for clip in batch])
-            images = [i for i, clip in enumerate(batch) if clip["mirror"] is not None]
-            if images:
-                mirrors = torch.tensor([batch[i]["mirror"] for i in images], dtype=torch.float64)
-                joints[images] = _mirrored(joints[images], mirrors)
-            for clip, rows in zip(batch, from_joints(joints).float(), strict=True):
-                features[clip["entry"].id] = rows.clone()
-    return features
+    batches = [clips[i : i + _BATCH] for clips in by_length.values() for i in range(0, len(clips), _BATCH)]
+
+    def computed(batch: list[dict[str, Any]]) -> dict[str, Tensor]:
+        joints = torch.stack([_from_grid(points[_stored_id(clip)], grid) for clip in batch])
+        images = [i for i, clip in enumerate(batch) if clip["mirror"] is not None]
+        if images:
+            mirrors = torch.tensor([batch[i]["mirror"] for i in images], dtype=torch.float64)
+            joints[images] = _mirrored(joints[images], mirrors)
+        rows = from_joints(joints).float()
+        return {clip["entry"].id: own.clone() for clip, own in zip(batch, rows, strict=True)}
+
+    with ThreadPoolExecutor() as pool:  # torch works outside of the interpreter's lock
+        return {ident: rows for part in pool.map(computed, batches) for ident, rows in part.items()}
 
 
 def _stored_id(clip: dict[str, Any]) -> str:
